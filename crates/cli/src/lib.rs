@@ -1,0 +1,1 @@
+//! The osb command line.

@@ -1,0 +1,1 @@
+//! What every long-running process does the same way.

@@ -1,0 +1,2 @@
+//! The daemon inside every sandbox.
+fn main() {}
