@@ -1,0 +1,40 @@
+# The two commands that do everything are `make quickstart` and `make test`.
+# `make help` lists the rest. The work is in tools/; this file only names it.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## This list.
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: quickstart
+quickstart: ## Install what is missing, build, start a server, run a sandbox, clean up.
+	tools/setup run
+	$(MAKE) --no-print-directory build
+	tools/quickstart
+
+.PHONY: test
+test: ## Everything a contributor needs to trust a change.
+	tools/setup test
+	tools/test
+
+.PHONY: setup
+setup: ## Install what building and testing need.
+	tools/setup test
+
+.PHONY: build
+build: ## target/release/osb and target/release/execd.
+	cargo build --release --locked -p osb -p execd
+
+.PHONY: fmt
+fmt: ## Format all code.
+	cargo fmt --all
+
+.PHONY: lint
+lint: ## The quick gates: format, tidy, clippy.
+	tools/test format tidy clippy
+
+.PHONY: specs
+specs: ## Write specs/ anew from the types.
+	cargo run --locked -q -p api --example specs
