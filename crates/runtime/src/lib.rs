@@ -1,1 +1,3 @@
 //! Containers without Docker.
+
+pub mod image;
