@@ -1,1 +1,17 @@
-//! What every long-running process does the same way.
+//! What every long-running process of ours does the same way: configuration, logs, metrics, a
+//! tree of tasks that ends in order, a clock that tests can drive, and one HTTP shell.
+//!
+//! Knows no route, no sandbox and no backend. Forces no runtime flavour on its user: everything
+//! here works on a single thread.
+
+#![forbid(unsafe_code)]
+
+pub mod clock;
+pub mod error;
+pub mod http;
+pub mod secret;
+pub mod tasks;
+pub mod telemetry;
+
+pub use clock::Clock;
+pub use tasks::{Spawner, Tasks};

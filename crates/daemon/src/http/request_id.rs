@@ -1,0 +1,57 @@
+//! The name of a request: the client's own where it sent a usable one, else a new one.
+
+use std::fmt;
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName, HeaderValue};
+
+/// The header that carries it, both ways.
+pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+/// Long enough for any tracing system's id, short enough to print in each log line.
+const LENGTH_MAX: usize = 128;
+
+/// The name of a request; an extension of every request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RequestId(Arc<str>);
+
+impl RequestId {
+    /// The client's own id if it is of visible ASCII and not too long (it goes into logs and
+    /// answers), else a new one.
+    pub(super) fn of(headers: &HeaderMap) -> Self {
+        let sent = headers
+            .get(REQUEST_ID)
+            .and_then(|value| value.to_str().ok())
+            .map(str::trim);
+        match sent {
+            Some(id) if is_usable(id) => Self(id.into()),
+            _ => Self::random(),
+        }
+    }
+
+    fn random() -> Self {
+        let mut text = [0; uuid::fmt::Simple::LENGTH];
+        Self(Arc::from(
+            &*uuid::Uuid::new_v4().simple().encode_lower(&mut text),
+        ))
+    }
+
+    /// The id as text.
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    pub(super) fn header(&self) -> HeaderValue {
+        HeaderValue::from_str(&self.0).expect("an id is of visible ASCII")
+    }
+}
+
+fn is_usable(id: &str) -> bool {
+    (1..=LENGTH_MAX).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_graphic())
+}
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}

@@ -1,0 +1,223 @@
+//! The shell over real sockets.
+
+use std::time::Duration;
+
+use axum::routing::{get, post};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixStream};
+
+use super::*;
+use crate::tasks::Tasks;
+
+/// Nothing here should take this long; it only keeps a broken test from hanging.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn app() -> Router {
+    Router::new()
+        .route("/", get(|| async { "hello" }))
+        .route(
+            "/panic",
+            get(|| async {
+                panic!("on purpose");
+                #[expect(unreachable_code, reason = "gives the handler a type")]
+                ""
+            }),
+        )
+        .route(
+            "/peer",
+            get(|peer: axum::Extension<Peer>| async move { format!("{:?}", peer.0) }),
+        )
+        .route(
+            "/read",
+            post(|body: Body| async {
+                match body::read(body, 8, Duration::from_millis(200)).await {
+                    Ok(bytes) => Ok(bytes),
+                    Err(error) => Err(error.to_string()),
+                }
+            }),
+        )
+}
+
+async fn start(limits: Limits) -> (Tasks, SocketAddr) {
+    let tasks = Tasks::new("test");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    serve(&tasks, vec![Listener::Tcp(listener)], app(), limits);
+    (tasks, address)
+}
+
+/// Sends text, reads to the end of the connection.
+async fn exchange(address: SocketAddr, text: &str) -> String {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(text.as_bytes()).await.unwrap();
+    read_all(&mut stream).await
+}
+
+async fn read_all<S: AsyncRead + Unpin>(stream: &mut S) -> String {
+    let mut answer = Vec::new();
+    let read = stream.read_to_end(&mut answer);
+    tokio::time::timeout(DEADLINE, read)
+        .await
+        .expect("the server closes")
+        .unwrap();
+    String::from_utf8(answer).unwrap()
+}
+
+fn request(path: &str, headers: &str) -> String {
+    format!("GET {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n")
+}
+
+#[tokio::test]
+async fn echoes_a_request_id_and_makes_one_where_it_is_unusable() {
+    let (_tasks, address) = start(Limits::default()).await;
+    let answer = exchange(address, &request("/", "x-request-id: mine-1\r\n")).await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    assert!(answer.contains("x-request-id: mine-1\r\n"), "{answer}");
+
+    for unusable in [
+        String::new(),
+        "x-request-id: a b\r\n".into(),
+        format!("x-request-id: {}\r\n", "a".repeat(129)),
+    ] {
+        let answer = exchange(address, &request("/", &unusable)).await;
+        let id = answer
+            .lines()
+            .find_map(|line| line.strip_prefix("x-request-id: "))
+            .unwrap();
+        assert!(
+            id.len() == 32 && id.bytes().all(|b| b.is_ascii_hexdigit()),
+            "{id}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_panic_is_answered_with_500_and_the_request_id() {
+    let (_tasks, address) = start(Limits::default()).await;
+    let answer = exchange(address, &request("/panic", "x-request-id: mine-2\r\n")).await;
+    assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
+    assert!(answer.contains("\"code\":\"INTERNAL_ERROR\""), "{answer}");
+    assert_eq!(answer.matches("mine-2").count(), 2, "{answer}");
+    assert!(
+        !answer.contains("on purpose"),
+        "a panic's text is not for clients: {answer}"
+    );
+    let answer = exchange(address, &request("/", "")).await;
+    assert!(
+        answer.starts_with("HTTP/1.1 200"),
+        "the server goes on: {answer}"
+    );
+}
+
+#[tokio::test]
+async fn refuses_a_head_that_is_too_large() {
+    let (_tasks, address) = start(Limits {
+        head_bytes: 1024,
+        ..Limits::default()
+    })
+    .await;
+    let answer = exchange(
+        address,
+        &request("/", &format!("a: {}\r\n", "b".repeat(2000))),
+    )
+    .await;
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+    let (_tasks, address) = start(Limits {
+        headers: 4,
+        ..Limits::default()
+    })
+    .await;
+    let answer = exchange(address, &request("/", &"a: b\r\n".repeat(9))).await;
+    assert!(answer.starts_with("HTTP/1.1 431"), "{answer}");
+}
+
+#[tokio::test]
+async fn closes_connections_that_send_no_request_or_only_half_of_one() {
+    let idle = Some(Duration::from_millis(50));
+    let (_tasks, address) = start(Limits {
+        idle,
+        ..Limits::default()
+    })
+    .await;
+    exchange(address, "").await;
+    exchange(address, "GET / HTTP/1.1\r\nhost: x\r\n").await;
+    // Also after a first request: this one does not ask to close.
+    let answer = exchange(address, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").await;
+    assert!(answer.ends_with("hello"), "{answer}");
+}
+
+#[tokio::test]
+async fn limits_a_body_by_size_and_time() {
+    let (_tasks, address) = start(Limits::default()).await;
+    let post = |headers: &str, body: &str| {
+        format!("POST /read HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n\r\n{body}")
+    };
+    let answer = exchange(address, &post("content-length: 3", "abc")).await;
+    assert!(answer.ends_with("abc"), "{answer}");
+    let answer = exchange(address, &post("content-length: 9", "")).await;
+    assert!(answer.ends_with("larger than 8 bytes"), "{answer}");
+    let chunks = "9\r\n123456789\r\n0\r\n\r\n";
+    let answer = exchange(address, &post("transfer-encoding: chunked", chunks)).await;
+    assert!(answer.contains("larger than 8 bytes"), "{answer}");
+    let answer = exchange(address, &post("content-length: 3", "a")).await;
+    assert!(answer.contains("did not arrive"), "{answer}");
+}
+
+#[tokio::test]
+async fn serves_unix_and_tcp_at_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("socket");
+    let tasks = Tasks::new("test");
+    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = tcp.local_addr().unwrap();
+    let unix = UnixListener::bind(&path).unwrap();
+    serve(
+        &tasks,
+        vec![Listener::Tcp(tcp), Listener::Unix(unix)],
+        app(),
+        Limits::default(),
+    );
+    let mut stream = UnixStream::connect(&path).await.unwrap();
+    stream
+        .write_all(request("/peer", "").as_bytes())
+        .await
+        .unwrap();
+    assert!(read_all(&mut stream).await.ends_with("Unix"));
+    assert!(
+        exchange(address, &request("/peer", ""))
+            .await
+            .contains("Tcp(127.0.0.1")
+    );
+}
+
+#[tokio::test]
+async fn shutdown_closes_idle_connections_and_answers_those_in_work() {
+    let entered = Arc::new(Notify::new());
+    let release = Arc::new(Notify::new());
+    let (entered_by_handler, waits) = (Arc::clone(&entered), Arc::clone(&release));
+    let slow = move || async move {
+        entered_by_handler.notify_one();
+        waits.notified().await;
+        "done"
+    };
+    let tasks = Tasks::new("test");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = Router::new().route("/", get(slow));
+    serve(
+        &tasks,
+        vec![Listener::Tcp(listener)],
+        app,
+        Limits::default(),
+    );
+
+    let mut idle = TcpStream::connect(address).await.unwrap();
+    let working =
+        tokio::spawn(async move { exchange(address, "GET / HTTP/1.1\r\nhost: x\r\n\r\n").await });
+    entered.notified().await;
+    let stopping = tokio::spawn(async move { tasks.shutdown(DEADLINE).await });
+    assert_eq!(read_all(&mut idle).await, "");
+    release.notify_one();
+    assert!(working.await.unwrap().ends_with("done"));
+    assert_eq!(stopping.await.unwrap(), Vec::<String>::new());
+}
