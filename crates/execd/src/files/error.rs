@@ -1,0 +1,144 @@
+//! What can go wrong with a file request, and how each case is told to the client.
+//!
+//! The codes are those the published clients know. Statuses say whose fault it was: the caller's
+//! (4xx) or the machine's (5xx). Nothing here logs.
+
+use std::{io, path::PathBuf};
+
+use axum::{
+    Json,
+    response::{IntoResponse, Response},
+};
+use http::{HeaderValue, StatusCode, header};
+use rustix::io::Errno;
+use serde_json::json;
+
+pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
+
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Error {
+    #[error("query parameter '{0}' is missing")]
+    MissingQuery(&'static str),
+    #[error("query parameter '{name}' is invalid: {why}")]
+    BadQuery { name: &'static str, why: String },
+    #[error("the request body is not what this route takes: {0}")]
+    BadBody(String),
+    #[error("invalid path '{path}': {why}")]
+    BadPath { path: String, why: String },
+    #[error("{0}")]
+    BadForm(String),
+    #[error("{0}")]
+    BadMetadata(String),
+    #[error("{0}")]
+    BadContent(String),
+    #[error("'{}' does not exist", .0.display())]
+    NotFound(PathBuf),
+    #[error("'{}' {what}", path.display())]
+    WrongKind { path: PathBuf, what: &'static str },
+    #[error("'{}' exists already; delete it first or choose another destination", .0.display())]
+    Exists(PathBuf),
+    #[error("range '{range}' cannot be served from {size} bytes")]
+    Range { range: String, size: u64 },
+    #[error("no such user or group: '{0}'; give a name from the sandbox's passwd and group files, or a number")]
+    UnknownAccount(String),
+    #[error("execd runs as uid {own} and may not act as uid {uid} gid {gid}; start it as root to use this route")]
+    Identity { own: u32, uid: u32, gid: u32 },
+    #[error("more than {limit} {what} (limit {name}); {advice}")]
+    Limit { name: &'static str, limit: u64, what: &'static str, advice: &'static str },
+    #[error("{doing} '{}' failed: {}", path.display(), describe(source))]
+    Io { doing: &'static str, path: PathBuf, source: io::Error },
+    #[error("the upload ended early: {0}")]
+    Interrupted(String),
+    #[error("internal error: {0}")]
+    Internal(String),
+}
+
+/// The kernel's own words without Rust's "(os error N)" tail.
+fn describe(error: &io::Error) -> String {
+    let text = error.to_string();
+    match text.find(" (os error") {
+        Some(at) => text[..at].to_string(),
+        None => text,
+    }
+}
+
+impl Error {
+    /// Turns an I/O error on `path` into the answer it deserves.
+    pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>, source: impl Into<io::Error>) -> Self {
+        let path = path.into();
+        let source = source.into();
+        match source.raw_os_error().map(Errno::from_raw_os_error) {
+            Some(Errno::NOENT) => Self::NotFound(path),
+            Some(Errno::NOTDIR) => Self::WrongKind { path, what: "has a parent that is not a directory" },
+            Some(Errno::ISDIR) => Self::WrongKind { path, what: "is a directory" },
+            Some(Errno::NAMETOOLONG) => Self::BadPath {
+                path: path.to_string_lossy().chars().take(80).collect(),
+                why: "a component is longer than 255 bytes or the whole longer than 4095".into(),
+            },
+            Some(Errno::LOOP) => Self::BadPath {
+                path: path.to_string_lossy().into_owned(),
+                why: "too many symbolic links".into(),
+            },
+            _ => Self::Io { doing, path, source },
+        }
+    }
+
+    fn errno(&self) -> Option<Errno> {
+        match self {
+            Self::Io { source, .. } => source.raw_os_error().map(Errno::from_raw_os_error),
+            _ => None,
+        }
+    }
+
+    fn status(&self) -> StatusCode {
+        match self {
+            Self::MissingQuery(_)
+            | Self::BadQuery { .. }
+            | Self::BadBody(_)
+            | Self::BadPath { .. }
+            | Self::BadForm(_)
+            | Self::BadMetadata(_)
+            | Self::BadContent(_)
+            | Self::WrongKind { .. }
+            | Self::UnknownAccount(_)
+            | Self::Interrupted(_) => StatusCode::BAD_REQUEST,
+            Self::NotFound(_) => StatusCode::NOT_FOUND,
+            Self::Range { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
+            Self::Identity { .. } => StatusCode::FORBIDDEN,
+            Self::Limit { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Io { .. } => match self.errno() {
+                Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => StatusCode::FORBIDDEN,
+                Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => StatusCode::INSUFFICIENT_STORAGE,
+                _ => StatusCode::INTERNAL_SERVER_ERROR,
+            },
+            Self::Exists(_) | Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+
+    fn code(&self) -> &'static str {
+        match self {
+            Self::MissingQuery(_) => "MISSING_QUERY",
+            Self::BadQuery { .. } | Self::BadBody(_) | Self::UnknownAccount(_) => "INVALID_REQUEST_BODY",
+            Self::BadPath { .. } | Self::BadForm(_) | Self::WrongKind { .. } | Self::Interrupted(_) => "INVALID_FILE",
+            Self::BadMetadata(_) => "INVALID_FILE_METADATA",
+            Self::BadContent(_) => "INVALID_FILE_CONTENT",
+            Self::NotFound(_) => "FILE_NOT_FOUND",
+            Self::Range { .. } => "UNKNOWN",
+            Self::Identity { .. } => "NOT_SUPPORTED",
+            Self::Exists(_) | Self::Limit { .. } | Self::Io { .. } | Self::Internal(_) => "RUNTIME_ERROR",
+        }
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let body = Json(json!({ "code": self.code(), "message": self.to_string() }));
+        let mut response = (self.status(), body).into_response();
+        if let Self::Range { size, .. } = self
+            && let Ok(value) = HeaderValue::from_str(&format!("bytes */{size}"))
+        {
+            response.headers_mut().insert(header::CONTENT_RANGE, value);
+        }
+        response
+    }
+}

@@ -1,0 +1,25 @@
+//! execd: the daemon inside every sandbox.
+//!
+//! It runs commands, shells and terminals, moves files, reports metrics and forwards
+//! ports, over HTTP on an inherited unix socket and on TCP. As PID 1 it is also the
+//! sandbox's init. It knows nothing of the control plane and never calls it.
+//!
+//! This is a library so that the tests and the benchmark can reach the parts; the program
+//! is `main.rs`, which only parses its arguments and calls [`run`].
+
+pub mod args;
+mod code;
+mod files;
+mod http;
+mod identity;
+mod isolated;
+mod limits;
+mod log;
+mod metrics;
+mod path;
+mod proxy;
+mod start;
+mod state;
+mod sys;
+
+pub use start::run;
