@@ -7,9 +7,14 @@
 #![forbid(unsafe_code)]
 
 pub mod clock;
+#[cfg(feature = "config")]
+pub mod config;
 pub mod error;
 pub mod http;
+#[cfg(feature = "metrics")]
+pub mod metrics;
 pub mod secret;
+pub mod signal;
 pub mod tasks;
 pub mod telemetry;
 
