@@ -12,7 +12,9 @@ pub const ID_BYTES_MAX: usize = 63;
 
 /// Why a text is not an id.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("an id has 1 to {ID_BYTES_MAX} characters of a-z, A-Z, 0-9, '-' and '_', and begins with a letter or digit")]
+#[error(
+    "an id has 1 to {ID_BYTES_MAX} characters of a-z, A-Z, 0-9, '-' and '_', and begins with a letter or digit"
+)]
 pub struct ParseIdError;
 
 macro_rules! id {
