@@ -6,9 +6,20 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod diagnostics;
+pub mod egress;
+pub mod endpoint;
 pub mod error;
+pub mod event;
 pub mod exec;
 pub mod file_mode;
 pub mod id;
+pub mod metrics_event;
+pub mod network_policy;
+pub mod pool;
+pub mod sandbox;
 pub mod secret;
+pub mod snapshot;
+pub mod template;
+pub mod volume;
 mod wire;
