@@ -38,8 +38,33 @@ pub struct Sources {
     pub foreign: &'static [&'static str],
     /// The environment, as a value.
     pub environment: BTreeMap<String, String>,
+    /// Keys that are known from elsewhere and mean nothing here.
+    pub without_meaning: &'static [WithoutMeaning],
     /// Flags that set single keys: the key, the value as on the command line, and the flag.
     pub flags: Vec<(String, String, String)>,
+}
+
+/// A key, or a section with all its keys, that another server of the same contract has and this
+/// one does not. A user who brings a file from there is told what becomes of it.
+#[derive(Debug, Clone, Copy)]
+pub struct WithoutMeaning {
+    /// Dotted path of the key or section.
+    pub path: &'static str,
+    /// What becomes of it.
+    pub verdict: Verdict,
+    /// Why, and what to do instead.
+    pub why: &'static str,
+}
+
+/// What becomes of a key without meaning.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// Nothing would behave otherwise: noted and left alone.
+    Unused,
+    /// It asks for behaviour that we do not have: refused, unless it has this value.
+    RefusedUnless(&'static str),
+    /// It asks for behaviour that we do not have: refused.
+    Refused,
 }
 
 /// A configuration that was read without problems.
@@ -51,6 +76,8 @@ pub struct Loaded<T> {
     pub file: Option<PathBuf>,
     /// Every setting that is not left at its default, with where it was set. Secrets are hidden.
     pub changed: Vec<Change>,
+    /// Keys that were set and mean nothing here, with the reason.
+    pub unused: Vec<String>,
 }
 
 /// A setting that somebody made.
@@ -115,6 +142,7 @@ where
     let keys = describe::keys::<T>();
     let mut reading = Reading {
         keys: &keys,
+        without_meaning: sources.without_meaning,
         ..Reading::default()
     };
     let file = find_file(sources, &mut reading.problems);
@@ -127,6 +155,7 @@ where
         mut problems,
         values,
         changed,
+        unused,
         ..
     } = reading;
     if !problems.0.is_empty() {
@@ -140,6 +169,7 @@ where
                 settings,
                 file,
                 changed,
+                unused,
             })
         }
         Err(error) => {
@@ -181,6 +211,8 @@ struct Reading<'a> {
     problems: Problems,
     values: Table,
     changed: BTreeMap<String, Change>,
+    without_meaning: &'static [WithoutMeaning],
+    unused: Vec<String>,
 }
 
 impl Reading<'_> {
@@ -218,7 +250,9 @@ impl Reading<'_> {
             let at = lines.at(spanned_name.span().start);
             if let Some(key) = self.keys.iter().find(|key| key.path == path) {
                 self.set(key, value.clone(), at);
-            } else if self.keys.iter().any(|key| is_below(&key.path, &path)) {
+            } else if let Some(known) = self.without_meaning.iter().find(|k| k.path == path) {
+                self.pass_over(known, value, &at);
+            } else if self.is_section(&path) {
                 match (value, spanned_value.get_ref()) {
                     (Value::Table(inner), DeValue::Table(spans)) => {
                         self.table(&path, inner, spans, lines);
@@ -231,6 +265,29 @@ impl Reading<'_> {
                 let hint = nearest::hint(self.keys, prefix, name);
                 self.problems
                     .add(format!("{at}: {path} is not a known key{hint}"));
+            }
+        }
+    }
+
+    fn is_section(&self, path: &str) -> bool {
+        self.keys.iter().any(|key| is_below(&key.path, path))
+            || self
+                .without_meaning
+                .iter()
+                .any(|known| is_below(known.path, path))
+    }
+
+    fn pass_over(&mut self, known: &WithoutMeaning, value: &Value, at: &str) {
+        let WithoutMeaning { path, verdict, why } = known;
+        let shown = value
+            .as_str()
+            .map_or_else(|| value.to_string(), str::to_owned);
+        match verdict {
+            Verdict::RefusedUnless(harmless) if shown == *harmless => {}
+            Verdict::Unused => self.unused.push(format!("{at}: {path} is not used: {why}")),
+            Verdict::RefusedUnless(_) | Verdict::Refused => {
+                self.problems
+                    .add(format!("{at}: {path} is not supported: {why}"));
             }
         }
     }

@@ -56,6 +56,23 @@ impl Setup {
             home_file: ".sandbox.toml",
             variable_prefix: "OPENSANDBOX_",
             foreign: &["OPENSANDBOX_RUNTIME_"],
+            without_meaning: &[
+                WithoutMeaning {
+                    path: "server.loop",
+                    verdict: Verdict::Unused,
+                    why: "no loops",
+                },
+                WithoutMeaning {
+                    path: "cluster",
+                    verdict: Verdict::Refused,
+                    why: "one machine",
+                },
+                WithoutMeaning {
+                    path: "otel.enabled",
+                    verdict: Verdict::RefusedUnless("false"),
+                    why: "scrape /metrics",
+                },
+            ],
             environment: [("HOME".to_owned(), home)].into(),
             flags: Vec::new(),
         };
@@ -200,6 +217,26 @@ fn the_program_adds_its_own_checks() {
     assert_eq!(
         problems.to_string(),
         "the configuration has 2 problems:\n  - no\n  - never"
+    );
+}
+
+#[test]
+fn keys_from_elsewhere_are_passed_over_or_refused_with_the_reason() {
+    let setup = Setup::new();
+    setup.file(
+        ".sandbox.toml",
+        "[server]\nloop = 'auto'\n[otel]\nenabled = false\n",
+    );
+    let unused = setup.load().unwrap().unused;
+    assert!(unused[0].ends_with(".sandbox.toml line 2: server.loop is not used: no loops"));
+    assert_eq!(unused.len(), 1);
+    assert_eq!(
+        setup.problems("[otel]\nenabled = true\ntypo = 1\n[cluster]\nname = 'x'\n"),
+        [
+            ".sandbox.toml line 4: cluster is not supported: one machine",
+            ".sandbox.toml line 2: otel.enabled is not supported: scrape /metrics",
+            ".sandbox.toml line 3: otel.typo is not a known key",
+        ]
     );
 }
 
