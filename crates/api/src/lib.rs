@@ -13,6 +13,7 @@ pub mod error;
 pub mod event;
 pub mod exec;
 pub mod file_mode;
+pub mod frame;
 pub mod id;
 pub mod metrics_event;
 pub mod network_policy;
