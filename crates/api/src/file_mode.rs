@@ -8,6 +8,8 @@ use utoipa::openapi::RefOr;
 use utoipa::openapi::schema::{ObjectBuilder, Schema, SchemaType, Type};
 use utoipa::{PartialSchema, ToSchema};
 
+use crate::problem::Excerpt;
+
 /// Permission bits with setuid, setgid and sticky: what `chmod` takes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FileMode(u16);
@@ -78,7 +80,7 @@ impl std::str::FromStr for FileMode {
 
     fn from_str(text: &str) -> Result<Self, ParseFileModeError> {
         let wrong = || ParseFileModeError {
-            written: format!("{:?}", Excerpt(text)),
+            written: Excerpt(text).to_string(),
         };
         let digits = text.strip_prefix("0o").unwrap_or(text);
         // "0o" and a sign for setuid and the permissions: nothing longer is a mode.
@@ -87,18 +89,6 @@ impl std::str::FromStr for FileMode {
             return Err(wrong());
         }
         Self::from_written(digits.parse().map_err(|_| wrong())?)
-    }
-}
-
-/// The beginning of a text, so that an error never repeats a long input.
-struct Excerpt<'a>(&'a str);
-
-impl fmt::Debug for Excerpt<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.0.char_indices().nth(32) {
-            Some((end, _)) => write!(f, "{:?}…", &self.0[..end]),
-            None => write!(f, "{:?}", self.0),
-        }
     }
 }
 

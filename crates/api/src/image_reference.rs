@@ -1,0 +1,356 @@
+//! Image references: `python`, `python:3.11`, `ghcr.io/org/tool@sha256:…`.
+//!
+//! The grammar and the short names are Docker's. Whether the image exists is not known here.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::problem::Excerpt;
+
+/// The registry of short names.
+pub const DEFAULT_REGISTRY: &str = "docker.io";
+
+/// The tag of a reference that has neither tag nor digest.
+pub const DEFAULT_TAG: &str = "latest";
+
+/// Registry and repository together are at most this long, as in Docker.
+const NAME_BYTES_MAX: usize = 255;
+
+/// A tag is at most this long, as the distribution specification says.
+const TAG_BYTES_MAX: usize = 128;
+
+/// Longer than any name, tag and digest together.
+const REFERENCE_BYTES_MAX: usize = 1024;
+
+/// Where an image is, in full.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct ImageReference {
+    registry: String,
+    repository: String,
+    tag: Option<String>,
+    digest: Option<String>,
+}
+
+/// Why a text is not an image reference.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{written} is not an image reference: {reason}; write one such as python:3.11, \
+     ghcr.io/org/tool:1.2 or alpine@sha256:<64 hex digits>"
+)]
+pub struct ParseImageReferenceError {
+    written: String,
+    reason: &'static str,
+}
+
+impl ImageReference {
+    /// The registry's host, with its port: `docker.io`, `localhost:5000`.
+    pub fn registry(&self) -> &str {
+        &self.registry
+    }
+
+    /// The repository in that registry: `library/python`.
+    pub fn repository(&self) -> &str {
+        &self.repository
+    }
+
+    /// The tag, as it was written.
+    pub fn tag(&self) -> Option<&str> {
+        self.tag.as_deref()
+    }
+
+    /// The digest, as `sha256:…`.
+    pub fn digest(&self) -> Option<&str> {
+        self.digest.as_deref()
+    }
+
+    /// What to ask the registry for: the digest, else the tag, else `latest`.
+    pub fn version(&self) -> &str {
+        self.digest().or(self.tag()).unwrap_or(DEFAULT_TAG)
+    }
+
+    /// As users write it: without the default registry and its `library/`.
+    pub fn familiar(&self) -> String {
+        let repository = match self.registry.as_str() {
+            DEFAULT_REGISTRY => {
+                let short = self.repository.strip_prefix("library/");
+                short
+                    .filter(|rest| !rest.contains('/'))
+                    .unwrap_or(&self.repository)
+                    .to_owned()
+            }
+            registry => format!("{registry}/{}", self.repository),
+        };
+        format!("{repository}{}", Suffix(self))
+    }
+}
+
+impl FromStr for ImageReference {
+    type Err = ParseImageReferenceError;
+
+    fn from_str(text: &str) -> Result<Self, ParseImageReferenceError> {
+        parse(text).map_err(|reason| ParseImageReferenceError {
+            written: Excerpt(text).to_string(),
+            reason,
+        })
+    }
+}
+
+fn parse(text: &str) -> Result<ImageReference, &'static str> {
+    if text.is_empty() {
+        return Err("it is empty");
+    }
+    if text.len() > REFERENCE_BYTES_MAX {
+        return Err("it is too long");
+    }
+    if text.contains("://") {
+        return Err("it has a scheme");
+    }
+    let (name_and_tag, digest) = match text.split_once('@') {
+        Some((rest, digest)) => (rest, Some(check_digest(digest)?)),
+        None => (text, None),
+    };
+    let (name, tag) = split_tag(name_and_tag)?;
+    let (registry, repository) = split_registry(name)?;
+    if registry.len() + 1 + repository.len() > NAME_BYTES_MAX {
+        return Err("registry and repository have more than 255 characters");
+    }
+    if !repository.split('/').all(is_component) {
+        return Err("the repository has other characters than a-z, 0-9, '.', '_', '-' and '/'");
+    }
+    Ok(ImageReference {
+        registry: registry.to_owned(),
+        repository,
+        tag: tag.map(str::to_owned),
+        digest: digest.map(str::to_owned),
+    })
+}
+
+/// A colon before the last slash belongs to a port.
+fn split_tag(text: &str) -> Result<(&str, Option<&str>), &'static str> {
+    let name_start = text.rfind('/').map_or(0, |slash| slash + 1);
+    let Some(colon) = text[name_start..].find(':') else {
+        return Ok((text, None));
+    };
+    let (name, tag) = text.split_at(name_start + colon);
+    let tag = &tag[1..];
+    let begins_well = tag.starts_with(|c: char| c.is_ascii_alphanumeric() || c == '_');
+    let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'.' | b'-');
+    if !begins_well || tag.len() > TAG_BYTES_MAX || !tag.bytes().all(legal) {
+        return Err("the tag is not 1 to 128 characters of A-Z, a-z, 0-9, '_', '.' and '-'");
+    }
+    Ok((name, Some(tag)))
+}
+
+/// The first part names a registry when it could not be part of a repository.
+fn split_registry(name: &str) -> Result<(&str, String), &'static str> {
+    let first_and_rest = name.split_once('/').filter(|(first, _)| {
+        let has_upper_case = first.bytes().any(|b| b.is_ascii_uppercase());
+        first.contains(['.', ':']) || *first == "localhost" || has_upper_case
+    });
+    let (registry, repository) = match first_and_rest {
+        Some((registry, rest)) => (registry, rest),
+        None => (DEFAULT_REGISTRY, name),
+    };
+    if !is_registry(registry) {
+        return Err("the registry is not a host name with an optional port");
+    }
+    // Docker's own other name for its registry.
+    let registry = if registry == "index.docker.io" {
+        DEFAULT_REGISTRY
+    } else {
+        registry
+    };
+    if registry == DEFAULT_REGISTRY && !repository.contains('/') {
+        return Ok((registry, format!("library/{repository}")));
+    }
+    Ok((registry, repository.to_owned()))
+}
+
+fn is_registry(text: &str) -> bool {
+    let (host, port) = match text.strip_prefix('[') {
+        // An address of IPv6 stands in brackets.
+        Some(rest) => match rest.split_once(']') {
+            Some((address, "")) => return address.parse::<std::net::Ipv6Addr>().is_ok(),
+            Some((address, port)) => {
+                let is_address = address.parse::<std::net::Ipv6Addr>().is_ok();
+                return is_address && port.strip_prefix(':').is_some_and(is_port);
+            }
+            None => return false,
+        },
+        None => match text.split_once(':') {
+            Some((host, port)) => (host, Some(port)),
+            None => (text, None),
+        },
+    };
+    let is_label = |label: &str| {
+        let legal = |b: u8| b.is_ascii_alphanumeric() || b == b'-';
+        !label.is_empty()
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label.bytes().all(legal)
+    };
+    host.split('.').all(is_label) && port.is_none_or(is_port)
+}
+
+fn is_port(text: &str) -> bool {
+    text.bytes().all(|b| b.is_ascii_digit()) && text.parse::<u16>().is_ok_and(|port| port > 0)
+}
+
+/// Letters and digits, with `.`, `_`, `__` or dashes between them.
+fn is_component(text: &str) -> bool {
+    let is_plain = |byte: &u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9');
+    let bytes = text.as_bytes();
+    let ends_well = |byte: Option<&u8>| byte.is_some_and(is_plain);
+    let separators = bytes.split(is_plain).filter(|run| !run.is_empty());
+    let is_separator =
+        |run: &[u8]| matches!(run, b"." | b"_" | b"__") || run.iter().all(|byte| *byte == b'-');
+    ends_well(bytes.first()) && ends_well(bytes.last()) && separators.into_iter().all(is_separator)
+}
+
+fn check_digest(text: &str) -> Result<&str, &'static str> {
+    const WRONG: &str = "the digest is not an algorithm, a colon and its hex digits";
+    let (algorithm, hex) = text.split_once(':').ok_or(WRONG)?;
+    let is_hex = hex.bytes().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
+    let is_right = match algorithm {
+        "sha256" => is_hex && hex.len() == 64,
+        "sha384" => is_hex && hex.len() == 96,
+        "sha512" => is_hex && hex.len() == 128,
+        _ => false,
+    };
+    if is_right { Ok(text) } else { Err(WRONG) }
+}
+
+/// Tag and digest, as written.
+struct Suffix<'a>(&'a ImageReference);
+
+impl fmt::Display for Suffix<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(tag) = self.0.tag() {
+            write!(f, ":{tag}")?;
+        }
+        if let Some(digest) = self.0.digest() {
+            write!(f, "@{digest}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for ImageReference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}{}", self.registry, self.repository, Suffix(self))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const HEX: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    #[track_caller]
+    fn check(text: &str, full: &str, familiar: &str) {
+        let reference: ImageReference = text.parse().unwrap();
+        assert_eq!(
+            (reference.to_string(), reference.familiar()),
+            (full.into(), familiar.into())
+        );
+    }
+
+    #[test]
+    fn short_names_are_docker_hub() {
+        check("python", "docker.io/library/python", "python");
+        check(
+            "python:3.11",
+            "docker.io/library/python:3.11",
+            "python:3.11",
+        );
+        check("org/tool", "docker.io/org/tool", "org/tool");
+        check("docker.io/python", "docker.io/library/python", "python");
+        check("index.docker.io/a/b:c", "docker.io/a/b:c", "a/b:c");
+        check("localhost/a", "localhost/a", "localhost/a");
+        check("a/b/c", "docker.io/a/b/c", "a/b/c");
+    }
+
+    #[test]
+    fn registries_ports_tags_and_digests_are_told_apart() {
+        check(
+            "localhost:5000/a:b",
+            "localhost:5000/a:b",
+            "localhost:5000/a:b",
+        );
+        check("ghcr.io/o/t", "ghcr.io/o/t", "ghcr.io/o/t");
+        check("[::1]:5000/a", "[::1]:5000/a", "[::1]:5000/a");
+        let both = format!("alpine:3@sha256:{HEX}");
+        check(&both, &format!("docker.io/library/{both}"), &both);
+        let reference: ImageReference = both.parse().unwrap();
+        assert_eq!(reference.version(), format!("sha256:{HEX}"));
+        assert_eq!(
+            "alpine".parse::<ImageReference>().unwrap().version(),
+            "latest"
+        );
+        check("o/a--b__c.d", "docker.io/o/a--b__c.d", "o/a--b__c.d");
+    }
+
+    #[test]
+    fn other_texts_are_refused() {
+        for text in [
+            "",
+            ":",
+            "/",
+            "a:",
+            "a@",
+            "A",
+            "a b",
+            "a//b",
+            "a/",
+            "/a",
+            "-a",
+            "a-",
+            "a___b",
+            "a._b",
+            "https://ghcr.io/a",
+            "a@sha256:12",
+            "a:b:c",
+            "ghcr.io:/a",
+            "ghcr.io:99999/a",
+            ".a",
+            "[::1/a",
+            "[x]:1/a",
+            "-x.io/a",
+            "a\n",
+            "é",
+            "a@md5:0123",
+            "x..io/a",
+        ] {
+            assert!(text.parse::<ImageReference>().is_err(), "{text:?}");
+        }
+        assert!("a".repeat(300).parse::<ImageReference>().is_err());
+        let long = "a/".repeat(100_000);
+        assert!(
+            long.parse::<ImageReference>()
+                .unwrap_err()
+                .to_string()
+                .len()
+                < 400
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_or_refused(text in any::<String>()) {
+            let _ = text.parse::<ImageReference>();
+        }
+
+        #[test]
+        fn what_is_read_reads_back_in_both_forms(
+            text in r"([a-z]{1,4}(\.[a-z]{1,3})?(:[0-9]{1,4})?/)?[a-z0-9._/-]{1,12}(:[A-Za-z0-9._-]{1,8})?",
+        ) {
+            if let Ok(reference) = text.parse::<ImageReference>() {
+                prop_assert_eq!(&reference.to_string().parse::<ImageReference>().unwrap(), &reference);
+                prop_assert_eq!(&reference.familiar().parse::<ImageReference>().unwrap(), &reference);
+            }
+        }
+    }
+}
