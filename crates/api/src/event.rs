@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::id::{RequestId, SandboxId, SnapshotId};
-use crate::sandbox::{PaginationInfo, SandboxStatus};
+use crate::sandbox::SandboxStatus;
 use crate::snapshot::SnapshotStatus;
 use crate::wire::open_enum;
 
@@ -126,10 +126,12 @@ pub enum AuditOutcome {
 /// Answer of `GET /audit-events`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 pub struct ListAuditEventsResponse {
-    /// The page, newest first.
+    /// Newest first.
     pub items: Vec<AuditEvent>,
-    /// Where the page stands.
-    pub pagination: PaginationInfo,
+    /// Give this as `before` to go on; nothing when there are no older ones. Pages are not
+    /// numbered, because the record grows at the end they would be counted from.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
 }
 
 /// Query of `GET /audit-events`.
@@ -142,10 +144,10 @@ pub struct AuditEventsQuery {
     /// Only by this actor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub actor: Option<String>,
-    /// Which page, from 1.
+    /// Only those older than this one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub page: Option<u64>,
-    /// Items per page.
-    #[serde(default, alias = "page_size", skip_serializing_if = "Option::is_none")]
-    pub page_size: Option<u64>,
+    pub before: Option<u64>,
+    /// At most this many.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit: Option<u64>,
 }

@@ -163,7 +163,7 @@ fn scale(digits: Digits<'_>, numerator: u128, denominator: u128) -> Option<u128>
 
 impl fmt::Display for Quantity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.millis % 1000 == 0 {
+        if self.millis.is_multiple_of(1000) {
             write!(f, "{}", self.millis / 1000)
         } else {
             write!(f, "{}m", self.millis)

@@ -155,3 +155,232 @@ pub enum Signal {
     /// Hang up.
     SigHup,
 }
+
+/// Binary frames from the daemon.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ServerFrame<'a> {
+    /// Output.
+    Stdout(&'a [u8]),
+    /// Error output; only with pipes.
+    Stderr(&'a [u8]),
+    /// Output from before this client came. Comes before `connected`.
+    Replay {
+        /// Where in the whole output its first byte stands.
+        offset: u64,
+        /// The output.
+        bytes: &'a [u8],
+    },
+}
+
+/// Binary frames from the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ClientFrame<'a> {
+    /// Input.
+    Stdin(&'a [u8]),
+}
+
+/// Why a frame means nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// It has no byte that says what it is.
+    #[error("the frame is empty; its first byte must say what it is")]
+    Empty,
+    /// Its first byte is not known.
+    #[error(
+        "the frame begins with byte {0:#04x}, which is no kind of frame; input begins with 0x00"
+    )]
+    UnknownKind(u8),
+    /// A replay frame ends before its offset does.
+    #[error("the replay frame is shorter than its offset of 8 bytes")]
+    ShortReplay,
+    /// A text frame is JSON but not a message.
+    #[error("the message is not known: {0}; it must have a type of stdin, signal, resize or ping")]
+    UnknownMessage(String),
+}
+
+const KIND_STDIN: u8 = 0;
+const KIND_STDOUT: u8 = 1;
+const KIND_STDERR: u8 = 2;
+const KIND_REPLAY: u8 = 3;
+
+impl<'a> ServerFrame<'a> {
+    /// Appends the frame's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Stdout(bytes) => {
+                out.push(KIND_STDOUT);
+                out.extend_from_slice(bytes);
+            }
+            Self::Stderr(bytes) => {
+                out.push(KIND_STDERR);
+                out.extend_from_slice(bytes);
+            }
+            Self::Replay { offset, bytes } => {
+                out.push(KIND_REPLAY);
+                out.extend_from_slice(&offset.to_be_bytes());
+                out.extend_from_slice(bytes);
+            }
+        }
+    }
+
+    /// Reads a frame.
+    pub fn decode(frame: &'a [u8]) -> Result<Self, FrameError> {
+        let (kind, bytes) = frame.split_first().ok_or(FrameError::Empty)?;
+        match *kind {
+            KIND_STDOUT => Ok(Self::Stdout(bytes)),
+            KIND_STDERR => Ok(Self::Stderr(bytes)),
+            KIND_REPLAY => {
+                let (offset, bytes) = bytes.split_first_chunk().ok_or(FrameError::ShortReplay)?;
+                Ok(Self::Replay {
+                    offset: u64::from_be_bytes(*offset),
+                    bytes,
+                })
+            }
+            other => Err(FrameError::UnknownKind(other)),
+        }
+    }
+}
+
+impl<'a> ClientFrame<'a> {
+    /// Appends the frame's bytes.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        let Self::Stdin(bytes) = self;
+        out.push(KIND_STDIN);
+        out.extend_from_slice(bytes);
+    }
+
+    /// Reads a frame.
+    pub fn decode(frame: &'a [u8]) -> Result<Self, FrameError> {
+        match frame.split_first().ok_or(FrameError::Empty)? {
+            (&KIND_STDIN, bytes) => Ok(Self::Stdin(bytes)),
+            (other, _) => Err(FrameError::UnknownKind(*other)),
+        }
+    }
+}
+
+impl ClientMessage {
+    /// Reads a text frame. What is not JSON is `None`: the published daemon ignores it.
+    pub fn parse(text: &str) -> Result<Option<Self>, FrameError> {
+        // Only the shape is looked at here, so that no tree is built of what may be ignored.
+        if serde_json::from_str::<serde::de::IgnoredAny>(text).is_err() {
+            return Ok(None);
+        }
+        match serde_json::from_str(text) {
+            Ok(message) => Ok(Some(message)),
+            Err(error) => {
+                let mut reason = error.to_string();
+                // The reason may repeat a value of the message.
+                reason.truncate(reason.floor_char_boundary(REASON_BYTES_MAX));
+                Err(FrameError::UnknownMessage(reason))
+            }
+        }
+    }
+}
+
+/// As much of a reason as goes into an error.
+const REASON_BYTES_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn frames_begin_with_what_they_are() {
+        let mut out = Vec::new();
+        ServerFrame::Replay {
+            offset: 258,
+            bytes: b"x",
+        }
+        .encode(&mut out);
+        assert_eq!(out, [3, 0, 0, 0, 0, 0, 0, 1, 2, b'x']);
+        assert_eq!(
+            ClientFrame::decode(b"\0ls\n"),
+            Ok(ClientFrame::Stdin(b"ls\n"))
+        );
+        assert_eq!(ClientFrame::decode(b""), Err(FrameError::Empty));
+        assert_eq!(
+            ClientFrame::decode(b"\x01a"),
+            Err(FrameError::UnknownKind(1))
+        );
+        assert_eq!(
+            ServerFrame::decode(b"\x03\0\0"),
+            Err(FrameError::ShortReplay)
+        );
+    }
+
+    #[test]
+    fn messages_are_known_ignored_or_refused() {
+        let resize = ClientMessage::parse(r#"{"type":"resize","cols":100,"rows":30}"#);
+        assert_eq!(
+            resize,
+            Ok(Some(ClientMessage::Resize {
+                cols: 100,
+                rows: 30
+            }))
+        );
+        let signal = ClientMessage::parse(r#"{"type":"signal","signal":"SIGINT"}"#);
+        assert_eq!(
+            signal,
+            Ok(Some(ClientMessage::Signal {
+                signal: Signal::SigInt
+            }))
+        );
+        assert_eq!(ClientMessage::parse("hello"), Ok(None));
+        for text in [
+            r#"{"type":"x"}"#,
+            "{}",
+            "[]",
+            r#"{"type":"signal","signal":"SIGSTOP"}"#,
+        ] {
+            let error = ClientMessage::parse(text).unwrap_err();
+            assert!(
+                matches!(error, FrameError::UnknownMessage(_)),
+                "{text}: {error}"
+            );
+        }
+        let long = format!(r#"{{"type":"{}"}}"#, "x".repeat(9000));
+        assert!(ClientMessage::parse(&long).unwrap_err().to_string().len() < 500);
+    }
+
+    #[test]
+    fn messages_of_the_daemon_are_as_published() {
+        let connected = ServerMessage::Connected {
+            session_id: "a".parse().unwrap(),
+            mode: Mode::Pty,
+        };
+        assert_eq!(
+            serde_json::to_string(&connected).unwrap(),
+            r#"{"type":"connected","session_id":"a","mode":"pty"}"#
+        );
+        assert_eq!(
+            serde_json::to_string(&ServerMessage::Pong).unwrap(),
+            r#"{"type":"pong"}"#
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn frames_read_back(offset in any::<u64>(), bytes in any::<Vec<u8>>()) {
+            for frame in [
+                ServerFrame::Stdout(&bytes),
+                ServerFrame::Stderr(&bytes),
+                ServerFrame::Replay { offset, bytes: &bytes },
+            ] {
+                let mut out = Vec::new();
+                frame.encode(&mut out);
+                prop_assert_eq!(ServerFrame::decode(&out), Ok(frame));
+            }
+            let mut out = Vec::new();
+            ClientFrame::Stdin(&bytes).encode(&mut out);
+            prop_assert_eq!(ClientFrame::decode(&out), Ok(ClientFrame::Stdin(&bytes)));
+        }
+
+        #[test]
+        fn any_frame_is_read_or_refused(bytes in any::<Vec<u8>>(), text in any::<String>()) {
+            let _ = (ServerFrame::decode(&bytes), ClientFrame::decode(&bytes));
+            let _ = ClientMessage::parse(&text);
+        }
+    }
+}
