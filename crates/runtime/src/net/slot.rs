@@ -1,0 +1,194 @@
+//! Makes one slot: the namespaces, the ids, the veth pair.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use super::link::{self, Pair};
+use super::netlink::{Family, Socket};
+use super::{Config, Error, IDS_PER_SLOT, Index, Network, Slot};
+use crate::sys::userns::Holder;
+
+/// What all slots have in common.
+pub(super) struct Maker {
+    config: Config,
+    /// The namespace the host's ends are in: that of the thread that opened the pool.
+    host: OwnedFd,
+    mtu: u32,
+    has_ipv6: bool,
+}
+
+/// What a slot is for; decides the name of its interface, and so which rules meet it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Purpose {
+    Sandbox,
+    Resolver,
+}
+
+/// Why a slot was not made.
+pub(super) enum Failure {
+    /// The interface of an earlier slot of this number still exists: try another number.
+    Busy,
+    Failed(Error),
+}
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
+    }
+}
+
+impl Maker {
+    pub(super) fn open(config: Config) -> Result<Self, Error> {
+        let host = open_file("/proc/thread-self/ns/net")?;
+        let socket = Socket::open(Family::Route)
+            .map_err(|e| Error::kernel("opening a netlink socket", e))?;
+        let mtu = link::uplink_mtu(&socket)?;
+        let has_ipv6 = fs::exists("/proc/sys/net/ipv6").unwrap_or(false);
+        Ok(Self {
+            config,
+            host,
+            mtu,
+            has_ipv6,
+        })
+    }
+
+    pub(super) fn host(&self) -> BorrowedFd<'_> {
+        self.host.as_fd()
+    }
+
+    pub(super) fn interface_name(&self, purpose: Purpose, index: Index) -> String {
+        match purpose {
+            Purpose::Sandbox => format!(
+                "{}{index}",
+                super::firewall::sandbox_prefix(&self.config.prefix)
+            ),
+            Purpose::Resolver => format!(
+                "{}{index}",
+                super::firewall::resolver_prefix(&self.config.prefix)
+            ),
+        }
+    }
+
+    /// Makes the slot `index`, which the caller has claimed. On failure nothing is left of it:
+    /// the descriptors are closed and the kernel removes the rest.
+    pub(super) fn make(
+        &self,
+        index: Index,
+        network: Network,
+        purpose: Purpose,
+    ) -> Result<Slot, Failure> {
+        let first_id = self.config.first_id + index * IDS_PER_SLOT;
+        let (user, net) = make_namespaces(first_id)?;
+        let inside = within(net.as_fd(), self.host(), || {
+            self.prepare_inside(first_id, network)
+        })??;
+        let address = match network {
+            Network::None => {
+                link::loopback_up(&inside).map_err(Error::from)?;
+                None
+            }
+            Network::Outside => {
+                let pair = Pair {
+                    index,
+                    host_name: self.interface_name(purpose, index),
+                    address: self.config.addresses.of_slot(index),
+                    gateway: self.config.addresses.gateway(),
+                    mtu: self.mtu,
+                    has_ipv6: self.has_ipv6,
+                };
+                self.join(&pair, net.as_fd(), &inside)?;
+                Some(pair.address)
+            }
+        };
+        Ok(Slot {
+            index,
+            first_id,
+            user,
+            net,
+            address,
+        })
+    }
+
+    fn join(&self, pair: &Pair, net: BorrowedFd<'_>, inside: &Socket) -> Result<(), Failure> {
+        let host = within(self.host(), self.host(), || Socket::open(Family::Route))?
+            .map_err(|e| Error::kernel("opening a netlink socket", e))?;
+        match pair.make(&host, net) {
+            Ok(()) => {}
+            Err(refused) if refused.errno == rustix::io::Errno::EXIST => return Err(Failure::Busy),
+            Err(refused) => return Err(Error::from(refused).into()),
+        }
+        pair.configure_inside(inside).map_err(Error::from)?;
+        pair.settle(&host).map_err(Error::from)?;
+        Ok(())
+    }
+
+    /// Runs in the new namespace, before its veth exists.
+    fn prepare_inside(&self, first_id: u32, network: Network) -> Result<Socket, Error> {
+        // The sandbox's root may not hold CAP_NET_BIND_SERVICE; every port is its own anyway.
+        set("net/ipv4/ip_unprivileged_port_start", "0")?;
+        // Lets `ping` work without raw sockets. The kernel reads the ids as the writer's.
+        let last = first_id + IDS_PER_SLOT - 1;
+        set("net/ipv4/ping_group_range", &format!("{first_id} {last}"))?;
+        if self.has_ipv6 && network == Network::Outside {
+            // For links made from now on: `eth0` has no IPv6, `lo` keeps `::1`.
+            set("net/ipv6/conf/default/disable_ipv6", "1")?;
+        }
+        Socket::open(Family::Route).map_err(|e| Error::kernel("opening a netlink socket", e))
+    }
+}
+
+pub(super) fn make_namespaces(first_id: u32) -> Result<(OwnedFd, OwnedFd), Error> {
+    let holder = Holder::spawn().map_err(|e| Error::kernel("making a user namespace", e))?;
+    let proc = format!("/proc/{}", holder.pid().as_raw_nonzero());
+    let map = format!("0 {first_id} {IDS_PER_SLOT}");
+    for file in ["uid_map", "gid_map"] {
+        let path = format!("{proc}/{file}");
+        write_once(&path, &map).map_err(|e| Error::kernel(format!("mapping ids in {file}"), e))?;
+    }
+    Ok((
+        open_file(&format!("{proc}/ns/user"))?,
+        open_file(&format!("{proc}/ns/net"))?,
+    ))
+}
+
+/// Runs `work` with this thread in the network namespace `inside`, and brings it back to `host`.
+pub(super) fn within<T>(
+    inside: BorrowedFd<'_>,
+    host: BorrowedFd<'_>,
+    work: impl FnOnce() -> T,
+) -> Result<T, Error> {
+    let network = Some(LinkNameSpaceType::Network);
+    move_into_link_name_space(inside, network)
+        .map_err(|e| Error::kernel("entering a network namespace", e))?;
+    let result = work();
+    if let Err(error) = move_into_link_name_space(host, network) {
+        // A thread of the server left inside a sandbox's network would send the host's traffic
+        // there. The kernel has no reason to refuse; if it does, stopping is the safe answer.
+        tracing::error!(%error, "a thread could not return to the host's network namespace");
+        std::process::abort();
+    }
+    Ok(result)
+}
+
+/// Sets a kernel parameter of the network namespace that this thread is in.
+pub(super) fn set(name: &str, value: &str) -> Result<(), Error> {
+    write_once(&format!("/proc/sys/{name}"), value)
+        .map_err(|e| Error::kernel(format!("setting {name} to {value}"), e))
+}
+
+fn write_once(path: &str, text: &str) -> io::Result<()> {
+    // Id maps take exactly one write.
+    fs::OpenOptions::new()
+        .write(true)
+        .open(path)?
+        .write_all(text.as_bytes())
+}
+
+fn open_file(path: &str) -> Result<OwnedFd, Error> {
+    File::open(path)
+        .map(OwnedFd::from)
+        .map_err(|e| Error::kernel(format!("opening {path}"), e))
+}

@@ -1,0 +1,143 @@
+//! Makes a user namespace with a network namespace inside it, from a process with many threads.
+//!
+//! `unshare(CLONE_NEWUSER)` is refused to a process with threads, and forking a large server
+//! costs tens of milliseconds, so the namespaces are born with a child that shares the server's
+//! memory (`CLONE_VM`), runs two system calls and is killed once its namespaces are held by
+//! descriptors. It never returns into Rust code that allocates, locks or unwinds.
+
+use std::ffi::{c_int, c_void};
+use std::io;
+use std::os::fd::{FromRawFd, OwnedFd};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+
+/// The child calls two functions of a few dozen bytes each; a page would do.
+const STACK_BYTES: usize = 16 * 1024;
+
+/// A sleeping child in a user namespace and a network namespace of its own. Killed and reaped
+/// when dropped; the namespaces live on in whatever descriptors were opened on them.
+pub(crate) struct Holder {
+    pid: Pid,
+    pidfd: OwnedFd,
+    // Freed only after the child is gone.
+    _stack: Box<[u8]>,
+}
+
+impl Holder {
+    /// Makes the child and its namespaces. The user namespace has no id mapped yet.
+    pub(crate) fn spawn() -> io::Result<Self> {
+        let mut stack = vec![0_u8; STACK_BYTES].into_boxed_slice();
+        let end = stack.as_mut_ptr_range().end as usize & !15;
+        let mut pidfd: c_int = -1;
+        // No signal may ever run a handler of the server inside the child: it would run on the
+        // shared memory as a second thread of nobody. The child inherits this mask.
+        let mask = block_all_signals()?;
+        // SAFETY: the stack is 16-byte aligned, large enough and outlives the child, because
+        // `Holder` reaps it before the stack is freed. `hold` touches no shared memory.
+        let pid = unsafe {
+            libc::clone(
+                hold,
+                end as *mut c_void,
+                libc::CLONE_VM
+                    | libc::CLONE_FILES
+                    | libc::CLONE_PIDFD
+                    | libc::CLONE_NEWUSER
+                    | libc::CLONE_NEWNET,
+                std::ptr::without_provenance_mut(std::process::id() as usize),
+                &raw mut pidfd,
+            )
+        };
+        let failure = io::Error::last_os_error();
+        restore_signals(&mask);
+        if pid < 0 {
+            return Err(failure);
+        }
+        // SAFETY: the kernel stored a new descriptor that nobody else knows.
+        let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+        let pid = Pid::from_raw(pid).expect("clone returns a positive pid to the parent");
+        Ok(Self {
+            pid,
+            pidfd,
+            _stack: stack,
+        })
+    }
+
+    /// The child, as the caller's pid namespace sees it.
+    pub(crate) fn pid(&self) -> Pid {
+        self.pid
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        // ESRCH: something else killed it; it still has to be reaped.
+        let _ = rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL);
+        // A child made without an exit signal is seen only by waits that ask for such.
+        let all =
+            WaitIdOptions::EXITED | WaitIdOptions::from_bits_retain(libc::__WALL.cast_unsigned());
+        while let Err(rustix::io::Errno::INTR) =
+            rustix::process::waitid(WaitId::PidFd(std::os::fd::AsFd::as_fd(&self.pidfd)), all)
+        {
+        }
+    }
+}
+
+/// The user namespace that a namespace belongs to.
+#[cfg(test)]
+pub(crate) fn owner_of(namespace: std::os::fd::BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    use std::os::fd::AsRawFd;
+    const NS_GET_USERNS: libc::c_ulong = 0xb701;
+    // SAFETY: the request takes no argument and returns a new descriptor or an error.
+    let fd = unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_USERNS) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel just made this descriptor for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// What the child does: die with the thread that made it, and sleep. None of the calls can fail,
+/// so none writes `errno`, which lies in memory the child shares with that thread. A parent that
+/// died before the first call is seen by the second.
+extern "C" fn hold(parent: *mut c_void) -> c_int {
+    // SAFETY: plain system calls with constant arguments; null pointers are what ppoll takes for
+    // "nothing, for ever, with the mask as it is".
+    unsafe {
+        libc::syscall(
+            libc::SYS_prctl,
+            libc::PR_SET_PDEATHSIG,
+            libc::SIGKILL,
+            0,
+            0,
+            0,
+        );
+        if libc::syscall(libc::SYS_getppid).cast_unsigned() as usize == parent.addr() {
+            libc::syscall(libc::SYS_ppoll, 0_usize, 0_usize, 0_usize, 0_usize, 0_usize);
+        }
+    }
+    0
+}
+
+fn block_all_signals() -> io::Result<libc::sigset_t> {
+    // SAFETY: both sets are plain data that the calls fill in.
+    unsafe {
+        let mut all: libc::sigset_t = std::mem::zeroed();
+        let mut before: libc::sigset_t = std::mem::zeroed();
+        libc::sigfillset(&raw mut all);
+        match libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before) {
+            0 => Ok(before),
+            errno => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+fn restore_signals(mask: &libc::sigset_t) {
+    // SAFETY: the mask was filled in by `block_all_signals`.
+    unsafe {
+        libc::pthread_sigmask(
+            libc::SIG_SETMASK,
+            std::ptr::from_ref(mask),
+            std::ptr::null_mut(),
+        );
+    }
+}
