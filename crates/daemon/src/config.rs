@@ -21,6 +21,8 @@ use toml::{Table, Value};
 
 pub use describe::{Described, Key, Setting};
 pub use page::{example, reference};
+/// A value as it stands in a file.
+pub use toml::Value as TomlValue;
 
 /// Where settings come from.
 #[derive(Debug, Clone)]

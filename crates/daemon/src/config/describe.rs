@@ -25,6 +25,16 @@ pub struct Key {
 }
 
 impl Key {
+    /// Adds a key for a setting; what an implementation of [`Described`] for a setting does.
+    pub fn add<T: Setting>(
+        default: &T,
+        path: String,
+        docs: &'static [&'static str],
+        keys: &mut Vec<Key>,
+    ) {
+        add(Some(default), path, docs, keys);
+    }
+
     /// The environment variable that overrides it.
     pub fn variable(&self, prefix: &str) -> String {
         format!("{prefix}{}", self.path.replace('.', "_").to_uppercase())
@@ -55,8 +65,7 @@ pub(super) fn keys<T: Described + Default>() -> Vec<Key> {
     keys
 }
 
-/// A key for a setting; what [`section!`](crate::section) and the implementations below share.
-fn push<T: Setting>(
+fn add<T: Setting>(
     value: Option<&T>,
     path: String,
     docs: &'static [&'static str],
@@ -90,7 +99,7 @@ macro_rules! plain_settings {
 
         impl Described for $type {
             fn describe(&self, path: String, docs: &'static [&'static str], keys: &mut Vec<Key>) {
-                push(Some(self), path, docs, keys);
+                Key::add(self, path, docs, keys);
             }
         }
     )+)+};
@@ -119,7 +128,7 @@ impl Setting for SecretString {
 
 impl<T: Setting> Described for Option<T> {
     fn describe(&self, path: String, docs: &'static [&'static str], keys: &mut Vec<Key>) {
-        push(self.as_ref(), path, docs, keys);
+        add(self.as_ref(), path, docs, keys);
     }
 }
 
