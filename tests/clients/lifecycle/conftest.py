@@ -1,0 +1,174 @@
+"""A real server for the published clients: `osb server` on loopback, on the backend that
+OSB_TEST_BACKEND names (embedded when unset), with an API key, host paths allowed in one
+directory, and everything it leaves in a temporary place.
+
+The same tests run for the asynchronous and the synchronous client: the `client` fixture hides
+which one it is, and `done` waits for an answer where there is something to wait for.
+"""
+
+import inspect
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+REPO = Path(__file__).resolve().parents[3]
+OSB = Path(os.environ.get("OSB_BIN", REPO / "target/release/osb"))
+BACKEND = os.environ.get("OSB_TEST_BACKEND", "embedded")
+IMAGE = os.environ.get("OSB_TEST_IMAGE", "host")
+API_KEY = "a-key-for-tests"
+# The server says READY=1 within this, also on a machine that is busy with other tests.
+START_SECONDS_MAX = 60
+
+
+async def done(value):
+    """The value, or what awaiting it gives."""
+    return await value if inspect.isawaitable(value) else value
+
+
+@dataclass
+class Server:
+    address: str
+    host_paths: Path
+    process: subprocess.Popen
+    log: Path
+
+    @property
+    def environment(self):
+        return {
+            **os.environ,
+            "OPEN_SANDBOX_DOMAIN": self.address,
+            "OPEN_SANDBOX_API_KEY": API_KEY,
+            "OPENSANDBOX_DISABLE_METRICS": "0",
+        }
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+@pytest.fixture(scope="session")
+def server():
+    if os.geteuid() != 0:
+        message = "these tests make real sandboxes and need root: sudo make test"
+        if os.environ.get("CI") == "true":
+            pytest.fail(message)
+        pytest.skip(message)
+    home = Path(tempfile.mkdtemp(prefix="osb-clients-"))
+    shared = home / "shared"
+    shared.mkdir()
+    port = free_port()
+    config = home / "config.toml"
+    sections = {
+        "embedded": f'[embedded]\ndata_dir = "{home}/data"\n',
+        "docker": '[docker]\nnetwork_mode = "bridge"\n',
+    }
+    config.write_text(
+        f'[server]\nhost = "127.0.0.1"\nport = {port}\napi_key = "{API_KEY}"\n'
+        f'[runtime]\ntype = "{BACKEND}"\n{sections[BACKEND]}'
+        f'[store]\npath = "{home}/osb.db"\n'
+        f'[storage]\nallowed_host_paths = ["{shared}"]\n'
+    )
+    notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    notify.bind(str(home / "notify"))
+    notify.settimeout(START_SECONDS_MAX)
+    log = home / "server.log"
+    with log.open("wb") as out:
+        process = subprocess.Popen(
+            [OSB, "server", "--config", config],
+            env={**os.environ, "NOTIFY_SOCKET": str(home / "notify")},
+            stdout=out, stderr=subprocess.STDOUT,
+        )
+    try:
+        while b"READY=1" not in notify.recv(4096):
+            pass
+    except TimeoutError:
+        process.kill()
+        pytest.fail(f"the server did not become ready:\n{log.read_text()}")
+    yield Server(f"127.0.0.1:{port}", shared, process, log)
+    process.send_signal(signal.SIGTERM)
+    code = process.wait(timeout=START_SECONDS_MAX)
+    print(log.read_text()[-4000:])
+    shutil.rmtree(home, ignore_errors=True)
+    assert code == 0, f"the server ended with {code}"
+
+
+class Client:
+    """The classes of one flavour of the Python SDK, with the connection filled in."""
+
+    def __init__(self, flavour, server, use_server_proxy=False):
+        import opensandbox
+        from opensandbox.config import ConnectionConfig, ConnectionConfigSync
+        from opensandbox.sync import SandboxManagerSync, SandboxSync
+
+        self.flavour = flavour
+        options = {
+            "api_key": API_KEY,
+            "domain": server.address,
+            "request_timeout": timedelta(seconds=60),
+            "use_server_proxy": use_server_proxy,
+        }
+        if flavour == "async":
+            self.Sandbox, self.Manager = opensandbox.Sandbox, opensandbox.SandboxManager
+            self.config = lambda: ConnectionConfig(**options)
+        else:
+            self.Sandbox, self.Manager = SandboxSync, SandboxManagerSync
+            self.config = lambda: ConnectionConfigSync(**options)
+        self.made = []
+
+    async def create(self, image=IMAGE, **options):
+        options.setdefault("connection_config", self.config())
+        options.setdefault("resource", {"cpu": "1", "memory": "512Mi"})
+        sandbox = await done(self.Sandbox.create(image, **options))
+        self.made.append(sandbox)
+        return sandbox
+
+    async def connect(self, sandbox_id):
+        sandbox = await done(self.Sandbox.connect(sandbox_id, connection_config=self.config()))
+        return sandbox
+
+    async def manager(self):
+        return await done(self.Manager.create(connection_config=self.config()))
+
+    async def end(self):
+        from opensandbox.exceptions import SandboxApiException
+
+        for sandbox in self.made:
+            try:
+                await done(sandbox.kill())
+            except SandboxApiException as error:
+                assert error.status_code == 404, error
+            await done(sandbox.close())
+
+
+@pytest.fixture(params=["async", "sync"])
+async def client(request, server):
+    client = Client(request.param, server)
+    yield client
+    await client.end()
+
+
+@pytest.fixture
+async def sandbox(client):
+    return await client.create()
+
+
+def newer_than_0_1():
+    from importlib.metadata import version
+
+    return not version("opensandbox").startswith("0.")
+
+
+only_1_1 = pytest.mark.skipif(
+    "not __import__('conftest').newer_than_0_1()",
+    reason="this method came with SDK 1.x and does not exist in 0.1.10",
+)
