@@ -37,18 +37,27 @@ pub(super) fn current() -> Arc<Accounts> {
         return known.accounts.clone();
     }
     let accounts = Arc::new(Accounts::load());
-    *parsed = Some(Parsed { stamps, accounts: accounts.clone() });
+    *parsed = Some(Parsed {
+        stamps,
+        accounts: accounts.clone(),
+    });
     accounts
 }
 
 /// A user by name, or by number if no user has that name, as chown(1) reads it.
 pub(super) fn find_user(accounts: &Accounts, text: &str) -> Result<u32> {
-    accounts.uid_of(text).or_else(|| number(text)).ok_or_else(|| Error::UnknownAccount(text.to_string()))
+    accounts
+        .uid_of(text)
+        .or_else(|| number(text))
+        .ok_or_else(|| Error::UnknownAccount(text.to_string()))
 }
 
 /// A group by name, or by number if no group has that name.
 pub(super) fn find_group(accounts: &Accounts, text: &str) -> Result<u32> {
-    accounts.gid_of(text).or_else(|| number(text)).ok_or_else(|| Error::UnknownAccount(text.to_string()))
+    accounts
+        .gid_of(text)
+        .or_else(|| number(text))
+        .ok_or_else(|| Error::UnknownAccount(text.to_string()))
 }
 
 /// `u32::MAX` means "leave as it is" to the kernel and is nobody's id.

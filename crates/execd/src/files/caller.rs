@@ -57,8 +57,11 @@ impl Caller {
         let user = self.identity.and_then(|(uid, _)| accounts.user(uid));
         Session {
             shared: self.shared.clone(),
-            home: user.map(|user| user.home.clone()).filter(|home| home.starts_with("/")),
-            may_give_away: self.identity.is_none_or(|(uid, _)| uid == 0) && rustix::process::geteuid().is_root(),
+            home: user
+                .map(|user| user.home.clone())
+                .filter(|home| home.starts_with("/")),
+            may_give_away: self.identity.is_none_or(|(uid, _)| uid == 0)
+                && rustix::process::geteuid().is_root(),
             accounts,
         }
     }
@@ -73,7 +76,9 @@ impl Caller {
             return self.run_apart(work)?.await.unwrap_or_else(|_| Err(lost()));
         }
         let session = self.session();
-        tokio::task::spawn_blocking(move || work(&session)).await.unwrap_or_else(|_| Err(lost()))
+        tokio::task::spawn_blocking(move || work(&session))
+            .await
+            .unwrap_or_else(|_| Err(lost()))
     }
 
     /// Runs `work` with the caller's rights on a thread of its own, for work that may wait long
@@ -89,7 +94,9 @@ impl Caller {
         std::thread::Builder::new()
             .name("files".into())
             .spawn(move || {
-                let result = identity.map_or(Ok(()), |who| assume(&session.accounts, who)).and_then(|()| work(&session));
+                let result = identity
+                    .map_or(Ok(()), |who| assume(&session.accounts, who))
+                    .and_then(|()| work(&session));
                 // The client may have gone; the work is done all the same.
                 let _ = answer.send(result);
             })
@@ -137,9 +144,13 @@ impl FromRequestParts<Arc<Shared>> for Caller {
 
 /// The kernel's last number means "no change" and names nobody.
 fn id(name: &'static str, text: &str) -> Result<u32> {
-    text.parse().ok().filter(|id| *id != u32::MAX && text.bytes().all(|b| b.is_ascii_digit())).ok_or_else(|| {
-        Error::BadQuery { name, why: format!("'{text}' is not a number from 0 to {}", u32::MAX - 1) }
-    })
+    text.parse()
+        .ok()
+        .filter(|id| *id != u32::MAX && text.bytes().all(|b| b.is_ascii_digit()))
+        .ok_or_else(|| Error::BadQuery {
+            name,
+            why: format!("'{text}' is not a number from 0 to {}", u32::MAX - 1),
+        })
 }
 
 /// The directory that holds `path`; `/` is its own.

@@ -5,13 +5,11 @@
 
 use std::{io, path::PathBuf};
 
-use axum::{
-    Json,
-    response::{IntoResponse, Response},
-};
+use axum::response::{IntoResponse, Response};
 use http::{HeaderValue, StatusCode, header};
 use rustix::io::Errno;
-use serde_json::json;
+
+use crate::http::{Code, Problem};
 
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -39,14 +37,27 @@ pub(crate) enum Error {
     Exists(PathBuf),
     #[error("range '{range}' cannot be served from {size} bytes")]
     Range { range: String, size: u64 },
-    #[error("no such user or group: '{0}'; give a name from the sandbox's passwd and group files, or a number")]
+    #[error(
+        "no such user or group: '{0}'; give a name from the sandbox's passwd and group files, or a number"
+    )]
     UnknownAccount(String),
-    #[error("execd runs as uid {own} and may not act as uid {uid} gid {gid}; start it as root to use this route")]
+    #[error(
+        "execd runs as uid {own} and may not act as uid {uid} gid {gid}; start it as root to use this route"
+    )]
     Identity { own: u32, uid: u32, gid: u32 },
     #[error("more than {limit} {what} (limit {name}); {advice}")]
-    Limit { name: &'static str, limit: u64, what: &'static str, advice: &'static str },
+    Limit {
+        name: &'static str,
+        limit: u64,
+        what: &'static str,
+        advice: &'static str,
+    },
     #[error("{doing} '{}' failed: {}", path.display(), describe(source))]
-    Io { doing: &'static str, path: PathBuf, source: io::Error },
+    Io {
+        doing: &'static str,
+        path: PathBuf,
+        source: io::Error,
+    },
     #[error("the upload ended early: {0}")]
     Interrupted(String),
     #[error("internal error: {0}")]
@@ -64,13 +75,23 @@ fn describe(error: &io::Error) -> String {
 
 impl Error {
     /// Turns an I/O error on `path` into the answer it deserves.
-    pub(crate) fn io(doing: &'static str, path: impl Into<PathBuf>, source: impl Into<io::Error>) -> Self {
+    pub(crate) fn io(
+        doing: &'static str,
+        path: impl Into<PathBuf>,
+        source: impl Into<io::Error>,
+    ) -> Self {
         let path = path.into();
         let source = source.into();
         match source.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOENT) => Self::NotFound(path),
-            Some(Errno::NOTDIR) => Self::WrongKind { path, what: "has a parent that is not a directory" },
-            Some(Errno::ISDIR) => Self::WrongKind { path, what: "is a directory" },
+            Some(Errno::NOTDIR) => Self::WrongKind {
+                path,
+                what: "has a parent that is not a directory",
+            },
+            Some(Errno::ISDIR) => Self::WrongKind {
+                path,
+                what: "is a directory",
+            },
             Some(Errno::NAMETOOLONG) => Self::BadPath {
                 path: path.to_string_lossy().chars().take(80).collect(),
                 why: "a component is longer than 255 bytes or the whole longer than 4095".into(),
@@ -79,7 +100,11 @@ impl Error {
                 path: path.to_string_lossy().into_owned(),
                 why: "too many symbolic links".into(),
             },
-            _ => Self::Io { doing, path, source },
+            _ => Self::Io {
+                doing,
+                path,
+                source,
+            },
         }
     }
 
@@ -115,25 +140,31 @@ impl Error {
         }
     }
 
-    fn code(&self) -> &'static str {
+    fn code(&self) -> Code {
         match self {
-            Self::MissingQuery(_) => "MISSING_QUERY",
-            Self::BadQuery { .. } | Self::BadBody(_) | Self::UnknownAccount(_) => "INVALID_REQUEST_BODY",
-            Self::BadPath { .. } | Self::BadForm(_) | Self::WrongKind { .. } | Self::Interrupted(_) => "INVALID_FILE",
-            Self::BadMetadata(_) => "INVALID_FILE_METADATA",
-            Self::BadContent(_) => "INVALID_FILE_CONTENT",
-            Self::NotFound(_) => "FILE_NOT_FOUND",
-            Self::Range { .. } => "UNKNOWN",
-            Self::Identity { .. } => "NOT_SUPPORTED",
-            Self::Exists(_) | Self::Limit { .. } | Self::Io { .. } | Self::Internal(_) => "RUNTIME_ERROR",
+            Self::MissingQuery(_) => Code::MissingQuery,
+            Self::BadQuery { .. } | Self::BadBody(_) | Self::UnknownAccount(_) => {
+                Code::InvalidRequestBody
+            }
+            Self::BadPath { .. }
+            | Self::BadForm(_)
+            | Self::WrongKind { .. }
+            | Self::Interrupted(_) => Code::InvalidFile,
+            Self::BadMetadata(_) => Code::InvalidFileMetadata,
+            Self::BadContent(_) => Code::InvalidFileContent,
+            Self::NotFound(_) => Code::FileNotFound,
+            Self::Range { .. } => Code::Unknown,
+            Self::Identity { .. } => Code::NotSupported,
+            Self::Limit { .. } => Code::LimitReached,
+            Self::Exists(_) | Self::Io { .. } | Self::Internal(_) => Code::RuntimeError,
         }
     }
 }
 
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
-        let body = Json(json!({ "code": self.code(), "message": self.to_string() }));
-        let mut response = (self.status(), body).into_response();
+        let mut response =
+            Problem::new(self.status(), self.code(), self.to_string()).into_response();
         if let Self::Range { size, .. } = self
             && let Ok(value) = HeaderValue::from_str(&format!("bytes */{size}"))
         {

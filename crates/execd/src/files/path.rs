@@ -16,8 +16,15 @@ use super::error::{Error, Result};
 use crate::path::{Environment, expand};
 
 /// The absolute path a client means by `raw`. `home` stands for `~` instead of `$HOME` when given.
-pub(super) fn resolve(raw: &OsStr, environment: &Environment, home: Option<&Path>) -> Result<PathBuf> {
-    let bad = |why: String| Error::BadPath { path: raw.to_string_lossy().replace('\0', "\\0"), why };
+pub(super) fn resolve(
+    raw: &OsStr,
+    environment: &Environment,
+    home: Option<&Path>,
+) -> Result<PathBuf> {
+    let bad = |why: String| Error::BadPath {
+        path: raw.to_string_lossy().replace('\0', "\\0"),
+        why,
+    };
     if raw.is_empty() {
         return Err(bad("it is empty".into()));
     }
@@ -28,19 +35,24 @@ pub(super) fn resolve(raw: &OsStr, environment: &Environment, home: Option<&Path
         // Expansion is a matter of text; a name that is none is taken as it is, and so is a name
         // that a listing returned: it must be usable as it stands, dollar signs included.
         (None, _) => PathBuf::from(raw),
-        (Some(text), _) if text.contains('$') && text.starts_with('/') && fs::symlink_metadata(text).is_ok() => {
+        (Some(text), _)
+            if text.contains('$')
+                && text.starts_with('/')
+                && fs::symlink_metadata(text).is_ok() =>
+        {
             PathBuf::from(raw)
         }
         (Some("~"), Some(home)) => home.to_path_buf(),
-        (Some(text), Some(home)) if text.starts_with("~/") => {
-            home.join(expand(&format!(".{}", &text[1..]), environment).map_err(|e| bad(e.to_string()))?)
-        }
+        (Some(text), Some(home)) if text.starts_with("~/") => home.join(
+            expand(&format!(".{}", &text[1..]), environment).map_err(|e| bad(e.to_string()))?,
+        ),
         (Some(text), _) => expand(text, environment).map_err(|e| bad(e.to_string()))?,
     };
     let absolute = if expanded.is_absolute() {
         expanded
     } else {
-        let here = std::env::current_dir().map_err(|e| Error::io("finding the working directory of", &expanded, e))?;
+        let here = std::env::current_dir()
+            .map_err(|e| Error::io("finding the working directory of", &expanded, e))?;
         here.join(expanded)
     };
     without_parents(&absolute)
@@ -77,13 +89,27 @@ mod tests {
     #[test]
     fn expands_home_and_variables() {
         assert_eq!(check("~/a").unwrap(), Path::new("/home/me/a"));
-        assert_eq!(check_at("~/a", Some("/home/other")).unwrap(), Path::new("/home/other/a"));
-        assert_eq!(check_at("~", Some("/home/other")).unwrap(), Path::new("/home/other"));
+        assert_eq!(
+            check_at("~/a", Some("/home/other")).unwrap(),
+            Path::new("/home/other/a")
+        );
+        assert_eq!(
+            check_at("~", Some("/home/other")).unwrap(),
+            Path::new("/home/other")
+        );
         assert_eq!(check("/~/a~").unwrap(), Path::new("/~/a~"));
         assert_eq!(check("$WHERE/x").unwrap(), Path::new("/data/x"));
         assert_eq!(check("/cost$5/a$").unwrap(), Path::new("/cost$5/a$"));
-        assert!(check("$NOWHERE/x").unwrap_err().to_string().contains("NOWHERE, which is not set"));
-        assert_eq!(check("some").unwrap(), std::env::current_dir().unwrap().join("some"));
+        assert!(
+            check("$NOWHERE/x")
+                .unwrap_err()
+                .to_string()
+                .contains("NOWHERE, which is not set")
+        );
+        assert_eq!(
+            check("some").unwrap(),
+            std::env::current_dir().unwrap().join("some")
+        );
         let odd = OsStr::from_bytes(b"/a/$WHERE\xff");
         assert_eq!(check(odd).unwrap(), Path::new(odd));
     }
@@ -104,7 +130,10 @@ mod tests {
         symlink(root.join("deep/inner"), root.join("link")).unwrap();
         assert_eq!(check(root.join("link/../x")).unwrap(), root.join("deep/x"));
         assert_eq!(check("/..//./etc").unwrap(), Path::new("/etc"));
-        assert!(matches!(check(root.join("none/../x")), Err(Error::NotFound(_))));
+        assert!(matches!(
+            check(root.join("none/../x")),
+            Err(Error::NotFound(_))
+        ));
     }
 
     #[test]
