@@ -159,7 +159,25 @@ impl ToSchema for FileMode {}
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn every_mode_reads_back(bits in 0_u32..=BITS_MAX) {
+            let mode = FileMode::from_bits(bits);
+            prop_assert_eq!(FileMode::from_written(mode.written().into()), Ok(mode));
+            prop_assert_eq!(mode.to_string().parse(), Ok(mode));
+            let json = serde_json::to_string(&mode).unwrap();
+            prop_assert_eq!(serde_json::from_str::<FileMode>(&json).unwrap(), mode);
+        }
+
+        #[test]
+        fn any_number_or_text_is_read_or_refused(number in any::<i128>(), text in any::<String>()) {
+            let _ = (text.parse::<FileMode>(), serde_json::from_str::<FileMode>(&number.to_string()));
+        }
+    }
 
     #[test]
     fn modes_are_octal_digits_read_as_a_number() {
