@@ -65,7 +65,11 @@ pub trait Backend: Send + Sync + 'static {
     /// Keeps the sandbox's filesystem under `snapshot`, from which new sandboxes can be made.
     /// The sandbox goes on; it is frozen for the shortest time that makes the copy consistent.
     /// Neither its environment, its labels nor its token become part of the snapshot.
-    async fn snapshot(&self, id: &SandboxId, snapshot: &SnapshotId) -> Result<SnapshotDetails, Error>;
+    async fn snapshot(
+        &self,
+        id: &SandboxId,
+        snapshot: &SnapshotId,
+    ) -> Result<SnapshotDetails, Error>;
 
     /// Removes a snapshot. Fails with [`Error::InUse`] while a sandbox stands on it.
     async fn delete_snapshot(&self, snapshot: &SnapshotId) -> Result<(), Error>;
@@ -81,7 +85,11 @@ pub trait Backend: Send + Sync + 'static {
     async fn inspect(&self, id: &SandboxId) -> Result<Observed, Error>;
 
     /// Opens a byte stream to the sandbox's daemon or to a port of it. No lookup outside memory.
-    async fn connect(&self, id: &SandboxId, target: Target) -> Result<Box<dyn Stream>, ConnectError>;
+    async fn connect(
+        &self,
+        id: &SandboxId,
+        target: Target,
+    ) -> Result<Box<dyn Stream>, ConnectError>;
 
     /// Output of PID 1 and of the entrypoint, oldest first, within the limits asked for.
     async fn logs(&self, id: &SandboxId, query: LogQuery) -> Result<Logs, Error>;

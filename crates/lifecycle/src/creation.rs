@@ -1,0 +1,230 @@
+//! Asking for a sandbox: what the backend can honour, idempotency keys, and handing over to the
+//! owner task that makes it.
+//!
+//! Everything after the hand-over happens in the owner's task. A client that goes away while it
+//! waits leaves a sandbox that can be found by its key or its metadata.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use jiff::SignedDuration;
+use secrecy::SecretString;
+use tokio::sync::oneshot;
+
+use crate::backend::{Capabilities, Network, Source};
+use crate::deadlines;
+use crate::error::Error;
+use crate::machine::after;
+use crate::owner;
+use crate::recipe::{Recipe, fingerprint};
+use crate::sandbox::{CreateRequest, Reason, Sandbox, SnapshotState, State, Status};
+use crate::service::{Creation, IdempotencyKey};
+use crate::shared::Shared;
+use crate::store::{self, KeyRecord, SandboxRecord};
+
+/// How long a key is remembered: a client that retries does so within a day.
+pub const KEY_KEPT: SignedDuration = SignedDuration::from_hours(24);
+
+/// How often a creation is begun anew because another request with the same key came first.
+/// Each time somebody else made progress, so a few suffice.
+const KEY_TRIES: usize = 4;
+
+/// One lock for each key in use, so that of two requests with one key the second waits for the
+/// first instead of making a sandbox to throw away.
+#[derive(Default)]
+pub(crate) struct KeyLocks {
+    locks: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+impl KeyLocks {
+    fn of(&self, key: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        // Those that only the map still holds are free.
+        locks.retain(|_, lock| Arc::strong_count(lock) > 1);
+        locks.entry(key.to_owned()).or_default().clone()
+    }
+}
+
+pub(crate) async fn create(
+    shared: &Arc<Shared>,
+    keys: &KeyLocks,
+    request: CreateRequest,
+    key: Option<IdempotencyKey>,
+) -> Result<Creation, Error> {
+    check(
+        &request,
+        shared.backend.capabilities(),
+        shared.backend.name(),
+    )?;
+    if let Source::Snapshot(id) = &request.source {
+        let state = shared.snapshots.get(id)?.state;
+        if state != SnapshotState::Ready {
+            let (id, action) = (id.clone(), "create a sandbox from it");
+            return Err(Error::SnapshotWrongState {
+                id,
+                action,
+                state,
+                wanted: "Ready",
+            });
+        }
+    }
+    let Some(key) = key else {
+        let sandbox = begin(shared, &request, None).await?;
+        return Ok(Creation {
+            sandbox,
+            is_replay: false,
+        });
+    };
+    // A principal has no line break in its name, so two pairs never read the same.
+    let key = format!("{}\n{}", key.principal, key.key);
+    let lock = keys.of(&key);
+    let _turn = lock.lock().await;
+    let fingerprint = fingerprint(&request);
+    for _ in 0..KEY_TRIES {
+        if let Some(used) = look_up(shared, &key).await? {
+            match replay(shared, &used, &fingerprint).await? {
+                Some(sandbox) => {
+                    return Ok(Creation {
+                        sandbox,
+                        is_replay: true,
+                    });
+                }
+                // It failed while we watched and gave its key back.
+                None => continue,
+            }
+        }
+        match begin(shared, &request, Some((&key, &fingerprint))).await {
+            // Another server, or a request whose client went away, was first.
+            Err(Error::KeyConflict) => {}
+            other => {
+                return Ok(Creation {
+                    sandbox: other?,
+                    is_replay: false,
+                });
+            }
+        }
+    }
+    Err(Error::KeyConflict)
+}
+
+async fn look_up(shared: &Shared, key: &str) -> Result<Option<KeyRecord>, Error> {
+    let read = tokio::time::timeout(deadlines::STORE_READ, shared.store.key(key)).await;
+    let seconds = deadlines::STORE_READ.as_secs();
+    let used = read.map_err(|_| store::Error::Timeout { seconds })??;
+    Ok(used.filter(|used| used.expires_at > shared.clock.now()))
+}
+
+/// The sandbox an earlier request made, as soon as that request would have been answered.
+async fn replay(
+    shared: &Shared,
+    used: &KeyRecord,
+    fingerprint: &str,
+) -> Result<Option<Arc<Sandbox>>, Error> {
+    if used.fingerprint != fingerprint {
+        return Err(Error::KeyConflict);
+    }
+    let Ok(mut handle) = shared.handle(&used.sandbox_id) else {
+        return Err(Error::KeySpent(used.sandbox_id.clone()));
+    };
+    let is_answerable = |sandbox: &Arc<Sandbox>| {
+        let status = &sandbox.status;
+        status.state != State::Pending || status.reason == Reason::ImagePulling
+    };
+    let wait = handle.view.wait_for(is_answerable);
+    let is_gone = matches!(
+        tokio::time::timeout(deadlines::CREATE_ANSWER, wait).await,
+        Ok(Err(_))
+    );
+    Ok((!is_gone).then(|| handle.view.borrow().clone()))
+}
+
+/// Hands the request over to a new owner task and waits for its answer.
+async fn begin(
+    shared: &Arc<Shared>,
+    request: &CreateRequest,
+    key: Option<(&str, &str)>,
+) -> Result<Arc<Sandbox>, Error> {
+    let now = shared.clock.now();
+    let recipe = Recipe::new(request);
+    let id = uuid::Uuid::new_v4().to_string();
+    let sandbox = Sandbox {
+        id: id.try_into().expect("a UUID is a valid id"),
+        origin: recipe.origin(),
+        platform: request.platform.clone(),
+        entrypoint: request.entrypoint.clone(),
+        metadata: request.metadata.clone(),
+        extensions: request.extensions.clone(),
+        status: Status {
+            state: State::Pending,
+            reason: Reason::ContainerStarting,
+            message: "The sandbox is starting".to_owned(),
+            last_transition_at: now,
+        },
+        created_at: now,
+        started_at: None,
+        timeout: request.timeout,
+        expires_at: request.timeout.and_then(|timeout| after(now, timeout)),
+        renew_on_access: request.renew_on_access,
+        exit: None,
+        access_token: new_token(),
+    };
+    let key = key.map(|(key, fingerprint)| KeyRecord {
+        key: key.to_owned(),
+        fingerprint: fingerprint.to_owned(),
+        sandbox_id: sandbox.id.clone(),
+        expires_at: now + KEY_KEPT,
+    });
+    let (reply, answer) = oneshot::channel();
+    let record = SandboxRecord {
+        sandbox,
+        recipe: Some(recipe),
+    };
+    owner::spawn(shared, record, owner::Origin::New { key, reply });
+    answer.await.unwrap_or(Err(Error::ShuttingDown))
+}
+
+/// 256 bits that nobody can guess.
+fn new_token() -> SecretString {
+    SecretString::from(hex::encode(rand::random::<[u8; 32]>()))
+}
+
+/// Refuses what the backend could not honour, before anything is made.
+fn check(request: &CreateRequest, can: Capabilities, name: &str) -> Result<(), Error> {
+    let refuse = |field, what: &str| {
+        let message = format!("the {name} backend cannot {what} on this machine");
+        Err(Error::Unsupported { field, message })
+    };
+    let asks_gpus = request.limits.gpus.is_some_and(|count| count > 0);
+    if asks_gpus && !can.gpu {
+        return refuse("resourceLimits.gpu", "give GPUs to a sandbox");
+    }
+    if request.limits.disk_bytes.is_some() && !can.disk_limit {
+        return refuse("resourceLimits.disk", "limit the size of a sandbox's disk");
+    }
+    if request.network == Network::None && !can.network_none {
+        return refuse("network", "cut a sandbox off the network");
+    }
+    if matches!(request.source, Source::Snapshot(_)) && !can.snapshot {
+        return refuse("snapshotId", "make sandboxes from snapshots");
+    }
+    match &request.platform {
+        Some(platform) if !can.foreign_platform && !is_native(platform) => refuse(
+            "platform",
+            &format!(
+                "run {}/{}, another platform than its own,",
+                platform.os, platform.arch
+            ),
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// Whether the platform is the server's own, in Go's names.
+fn is_native(platform: &crate::backend::Platform) -> bool {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    platform.os == "linux" && platform.arch == arch
+}

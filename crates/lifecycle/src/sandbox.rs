@@ -1,0 +1,387 @@
+//! The nouns of the control plane: a sandbox and a snapshot as clients see them, and what it
+//! takes to ask for one.
+//!
+//! Plain data. How a sandbox changes is in `machine`; how it is kept is in `store`.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use api::id::{SandboxId, SnapshotId};
+use jiff::Timestamp;
+use secrecy::SecretString;
+use serde::{Deserialize, Serialize};
+
+use crate::backend::{Exit, Limits, Network, Platform, Source, Volume};
+
+/// What a client asks for. Already checked against the contract (`api`); the service checks it
+/// against what the backend can do.
+#[derive(Debug, Clone)]
+pub struct CreateRequest {
+    /// What the filesystem starts as.
+    pub source: Source,
+    /// The platform asked for; `None` is the machine's own.
+    pub platform: Option<Platform>,
+    /// How long it lives from the moment it is ready; `None` is until somebody deletes it.
+    pub timeout: Option<Duration>,
+    /// The command PID 1 supervises; `None` is the image's own.
+    pub entrypoint: Option<Vec<String>>,
+    /// Environment of the entrypoint and of every command.
+    pub env: BTreeMap<String, String>,
+    /// The client's own labels, for filters.
+    pub metadata: BTreeMap<String, String>,
+    /// Extension values that are echoed back to the client.
+    pub extensions: BTreeMap<String, String>,
+    /// What it may use.
+    pub limits: Limits,
+    /// What is mounted into it.
+    pub volumes: Vec<Volume>,
+    /// What it may reach.
+    pub network: Network,
+    /// Each access through the proxy keeps it alive at least this long.
+    pub renew_on_access: Option<Duration>,
+}
+
+impl CreateRequest {
+    /// A request for an image with every other choice left to the defaults.
+    pub fn from_image(reference: impl Into<String>) -> CreateRequest {
+        CreateRequest {
+            source: Source::Image {
+                reference: reference.into(),
+                auth: None,
+            },
+            platform: None,
+            timeout: None,
+            entrypoint: None,
+            env: BTreeMap::new(),
+            metadata: BTreeMap::new(),
+            extensions: BTreeMap::new(),
+            limits: Limits::default(),
+            volumes: Vec::new(),
+            network: Network::Outside,
+            renew_on_access: None,
+        }
+    }
+}
+
+/// A sandbox as it is now.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Sandbox {
+    /// Its id.
+    pub id: SandboxId,
+    /// What its filesystem started as.
+    pub origin: Origin,
+    /// The platform asked for, or the image's once it is known.
+    pub platform: Option<Platform>,
+    /// The command PID 1 supervises, once it is known.
+    pub entrypoint: Option<Vec<String>>,
+    /// The client's own labels.
+    pub metadata: BTreeMap<String, String>,
+    /// Extension values echoed back.
+    pub extensions: BTreeMap<String, String>,
+    /// What it is doing, and why.
+    pub status: Status,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// When PID 1 started, once it has.
+    pub started_at: Option<Timestamp>,
+    /// The lifetime asked for; `None` is manual clean-up.
+    pub timeout: Option<Duration>,
+    /// When it will be deleted; `None` is manual clean-up. Until it is ready this is the
+    /// promise `created_at + timeout`, which can only move later.
+    pub expires_at: Option<Timestamp>,
+    /// Each access through the proxy keeps it alive at least this long.
+    pub renew_on_access: Option<Duration>,
+    /// How PID 1 ended, once it has.
+    pub exit: Option<Exit>,
+    /// What its daemon and the proxy ask for in `X-EXECD-ACCESS-TOKEN`.
+    #[serde(with = "secret_text")]
+    pub access_token: SecretString,
+}
+
+/// What a sandbox's filesystem started as, without credentials.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Origin {
+    /// An image, as the client wrote it.
+    Image(String),
+    /// A snapshot.
+    Snapshot(SnapshotId),
+}
+
+/// What a sandbox is doing, and why.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Status {
+    /// The state clients see.
+    pub state: State,
+    /// A short code for programs.
+    pub reason: Reason,
+    /// A sentence for people.
+    pub message: String,
+    /// When `state` last changed.
+    pub last_transition_at: Timestamp,
+}
+
+/// The states of the contract.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum State {
+    /// Asked for, not yet ready: its image is being pulled or it is starting.
+    Pending,
+    /// Ready.
+    Running,
+    /// Being frozen.
+    Pausing,
+    /// Frozen.
+    Paused,
+    /// Being thawed.
+    Resuming,
+    /// Being deleted.
+    Stopping,
+    /// Its entrypoint ended well. Kept until it expires or is deleted.
+    Terminated,
+    /// It could not be made, ended badly, or is gone. Kept until it expires or is deleted.
+    Failed,
+}
+
+impl State {
+    /// Every state, in the order of the contract.
+    pub const ALL: [State; 8] = [
+        State::Pending,
+        State::Running,
+        State::Pausing,
+        State::Paused,
+        State::Resuming,
+        State::Stopping,
+        State::Terminated,
+        State::Failed,
+    ];
+
+    /// As it stands on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            State::Pending => "Pending",
+            State::Running => "Running",
+            State::Pausing => "Pausing",
+            State::Paused => "Paused",
+            State::Resuming => "Resuming",
+            State::Stopping => "Stopping",
+            State::Terminated => "Terminated",
+            State::Failed => "Failed",
+        }
+    }
+
+    /// It has ended by itself; only deletion is left.
+    pub fn has_ended(self) -> bool {
+        matches!(self, State::Terminated | State::Failed)
+    }
+}
+
+impl fmt::Display for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// A text that names no state.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{0} is not a sandbox state")]
+pub struct ParseStateError(String);
+
+impl FromStr for State {
+    type Err = ParseStateError;
+
+    /// Upper and lower case are alike, as in the reference's filters.
+    fn from_str(text: &str) -> Result<State, ParseStateError> {
+        State::ALL
+            .into_iter()
+            .find(|state| state.as_str().eq_ignore_ascii_case(text))
+            .ok_or_else(|| ParseStateError(text.to_owned()))
+    }
+}
+
+/// Why a sandbox is in its state: the codes clients and scripts compare.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
+pub enum Reason {
+    /// The image is being pulled.
+    ImagePulling,
+    /// It is being made.
+    ContainerStarting,
+    /// It runs.
+    ContainerRunning,
+    /// It is being frozen.
+    ContainerPausing,
+    /// It is frozen.
+    ContainerPaused,
+    /// It is being thawed.
+    ContainerResuming,
+    /// Somebody deleted it.
+    ContainerDeleting,
+    /// Its lifetime is over and it is being deleted.
+    SandboxExpired,
+    /// The entrypoint ended with code 0.
+    ContainerExited,
+    /// The entrypoint ended with another code or by a signal.
+    ContainerExitedError,
+    /// The kernel killed the entrypoint for memory.
+    ContainerOomKilled,
+    /// It disappeared from the backend behind our back.
+    ContainerVanished,
+    /// The image could not be pulled.
+    ImagePullFailed,
+    /// The sandbox could not be made.
+    ContainerStartFailed,
+}
+
+impl Reason {
+    /// As it stands on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::ImagePulling => "IMAGE_PULLING",
+            Reason::ContainerStarting => "CONTAINER_STARTING",
+            Reason::ContainerRunning => "CONTAINER_RUNNING",
+            Reason::ContainerPausing => "CONTAINER_PAUSING",
+            Reason::ContainerPaused => "CONTAINER_PAUSED",
+            Reason::ContainerResuming => "CONTAINER_RESUMING",
+            Reason::ContainerDeleting => "CONTAINER_DELETING",
+            Reason::SandboxExpired => "SANDBOX_EXPIRED",
+            Reason::ContainerExited => "CONTAINER_EXITED",
+            Reason::ContainerExitedError => "CONTAINER_EXITED_ERROR",
+            Reason::ContainerOomKilled => "CONTAINER_OOM_KILLED",
+            Reason::ContainerVanished => "CONTAINER_VANISHED",
+            Reason::ImagePullFailed => "IMAGE_PULL_FAILED",
+            Reason::ContainerStartFailed => "CONTAINER_START_FAILED",
+        }
+    }
+}
+
+/// A snapshot of a sandbox's filesystem.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// Its id.
+    pub id: SnapshotId,
+    /// The sandbox it was taken of, which may be gone by now.
+    pub sandbox_id: SandboxId,
+    /// The client's name for it.
+    pub name: Option<String>,
+    /// What it is doing.
+    pub state: SnapshotState,
+    /// A short code for programs.
+    pub reason: String,
+    /// A sentence for people.
+    pub message: String,
+    /// When `state` last changed.
+    pub last_transition_at: Timestamp,
+    /// When it was asked for.
+    pub created_at: Timestamp,
+    /// Bytes it adds, once it is ready.
+    pub size_bytes: Option<u64>,
+}
+
+/// The states of a snapshot, as the contract spells them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum SnapshotState {
+    /// Being made.
+    Creating,
+    /// Sandboxes can be made from it.
+    Ready,
+    /// It could not be made.
+    Failed,
+    /// Being removed.
+    Deleting,
+}
+
+impl SnapshotState {
+    /// As it stands on the wire.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            SnapshotState::Creating => "Creating",
+            SnapshotState::Ready => "Ready",
+            SnapshotState::Failed => "Failed",
+            SnapshotState::Deleting => "Deleting",
+        }
+    }
+}
+
+/// Which sandboxes a listing holds: all conditions must hold, any of `states` will do.
+#[derive(Debug, Clone, Default)]
+pub struct SandboxFilter {
+    /// Any of these; empty is any at all.
+    pub states: Vec<State>,
+    /// Each of these pairs exactly.
+    pub metadata: BTreeMap<String, String>,
+}
+
+/// Which snapshots a listing holds.
+#[derive(Debug, Clone, Default)]
+pub struct SnapshotFilter {
+    /// Taken of this sandbox.
+    pub sandbox_id: Option<SandboxId>,
+    /// With exactly this name.
+    pub name: Option<String>,
+    /// Any of these; empty is any at all.
+    pub states: Vec<SnapshotState>,
+}
+
+/// One page of a listing, newest first.
+#[derive(Debug, Clone)]
+pub struct Page<T> {
+    /// What is on the page.
+    pub items: Vec<T>,
+    /// The page's number, from 1.
+    pub page: u32,
+    /// How many a page holds.
+    pub page_size: u32,
+    /// How many there are on all pages.
+    pub total_items: u64,
+}
+
+impl<T> Page<T> {
+    /// How many pages there are; none when there is nothing.
+    pub fn total_pages(&self) -> u64 {
+        self.total_items.div_ceil(u64::from(self.page_size.max(1)))
+    }
+
+    /// Whether there is one after this.
+    pub fn has_next_page(&self) -> bool {
+        u64::from(self.page) < self.total_pages()
+    }
+
+    /// Cuts a page out of everything that matches, already in order.
+    pub(crate) fn cut(all: Vec<T>, page: u32, page_size: u32) -> Page<T> {
+        let (page, page_size) = (page.max(1), page_size.max(1));
+        let total_items = all.len() as u64;
+        let skip = u64::from(page - 1) * u64::from(page_size);
+        let items = all
+            .into_iter()
+            .skip(usize::try_from(skip).unwrap_or(usize::MAX))
+            .take(page_size as usize)
+            .collect();
+        Page {
+            items,
+            page,
+            page_size,
+            total_items,
+        }
+    }
+}
+
+/// Writes a secret where it must be kept: in the store, which only the server can read.
+pub(crate) mod secret_text {
+    use secrecy::{ExposeSecret, SecretString};
+    use serde::{Deserialize, Deserializer, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        secret: &SecretString,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        to.serialize_str(secret.expose_secret())
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<SecretString, D::Error> {
+        Ok(SecretString::from(String::deserialize(from)?))
+    }
+}

@@ -1,0 +1,511 @@
+//! The facade of the control plane: everything the HTTP layer may ask for, in domain words.
+//!
+//! Knows no HTTP. Every call is bounded in time. A caller that goes away changes nothing: work
+//! runs in the task that owns the sandbox.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use api::id::{SandboxId, SnapshotId};
+use jiff::Timestamp;
+use secrecy::SecretString;
+use tokio::sync::oneshot;
+use tokio_util::sync::CancellationToken;
+
+use crate::backend::{self, Backend, Capabilities, ConnectError, LogQuery, Logs, Stream, Target};
+use crate::clock::Clock;
+use crate::creation::{self, KeyLocks};
+use crate::deadlines;
+use crate::error::Error;
+use crate::event::{AuditEntry, AuditQuery, Event, EventId};
+use crate::journal::Journal;
+use crate::owner::{self, Command};
+use crate::reconcile;
+use crate::sandbox::{
+    CreateRequest, Page, Sandbox, SandboxFilter, Snapshot, SnapshotFilter, State,
+};
+use crate::shared::{Handle, Parts, Shared};
+use crate::snapshots::{self, Snapshots};
+use crate::store::{Batch, Store, Write};
+use crate::subscription::Subscription;
+use crate::timers::Timers;
+
+/// What an operator may choose.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Names this control plane on a backend that several may share. Only sandboxes that carry
+    /// this name are adopted, repaired or removed.
+    pub owner: String,
+    /// How long PID 1 may take to end on deletion before it is killed.
+    pub stop_grace: Duration,
+    /// At least this long between two renewals by access of one sandbox.
+    pub renew_on_access_interval: Duration,
+}
+
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            owner: "opensandbox".to_owned(),
+            // As the reference: deletion kills at once.
+            stop_grace: Duration::ZERO,
+            renew_on_access_interval: Duration::from_secs(60),
+        }
+    }
+}
+
+/// The control plane. Clones share it.
+#[derive(Clone)]
+pub struct Service {
+    pub(crate) shared: Arc<Shared>,
+    keys: Arc<KeyLocks>,
+    /// Ends the journal, after everything else.
+    journal_stop: CancellationToken,
+}
+
+/// An idempotency key and whose it is.
+#[derive(Debug, Clone)]
+pub struct IdempotencyKey {
+    /// The name of the API key that used it; keys of different principals never meet.
+    pub principal: String,
+    /// The header's value.
+    pub key: String,
+}
+
+/// What `create` answers.
+#[derive(Debug, Clone)]
+pub struct Creation {
+    /// `Running` when it is ready, `Pending` while its image is pulled.
+    pub sandbox: Arc<Sandbox>,
+    /// An earlier request with the same key made it.
+    pub is_replay: bool,
+}
+
+/// What an endpoint answer is made of.
+#[derive(Debug, Clone)]
+pub struct EndpointFacts {
+    /// For the header `X-EXECD-ACCESS-TOKEN`.
+    pub access_token: SecretString,
+}
+
+/// How the parts are.
+#[derive(Debug, Clone)]
+pub struct Health {
+    /// A sandbox could be made now.
+    pub backend: Result<(), String>,
+    /// What is acknowledged would be kept.
+    pub store: Result<(), String>,
+    /// How many sandboxes there are.
+    pub sandboxes: usize,
+}
+
+impl Service {
+    /// Loads the store, takes up every sandbox, reconciles once with the backend and begins.
+    /// A backend that does not answer does not keep the service from starting.
+    pub async fn start(
+        config: Config,
+        backend: Arc<dyn Backend>,
+        store: Arc<dyn Store>,
+        clock: Arc<dyn Clock>,
+    ) -> Result<Service, Error> {
+        let contents = store.load().await?;
+        let (stop, journal_stop) = (CancellationToken::new(), CancellationToken::new());
+        let parts = Parts {
+            config,
+            backend,
+            journal: Journal::start(store.clone(), contents.last_event, journal_stop.clone()),
+            timers: Timers::start(clock.clone(), journal_stop.clone()),
+            store,
+            clock,
+            identity: contents.identity,
+            stop,
+        };
+        let shared = Arc::new(Shared::new(parts, Snapshots::new(contents.snapshots)));
+        tracing::info!(
+            sandboxes = contents.sandboxes.len(),
+            store = shared.store.name(),
+            backend = shared.backend.name(),
+            "taking up what is recorded"
+        );
+        for record in contents.sandboxes {
+            owner::spawn(&shared, record, owner::Origin::Stored);
+        }
+        let mut is_settled = contents.is_settled;
+        let first = reconcile::run(&shared, is_settled);
+        match tokio::time::timeout(deadlines::START, first).await {
+            Ok(settled) => is_settled = settled,
+            Err(_) => tracing::warn!("the backend does not answer; serving from the records"),
+        }
+        shared
+            .tasks
+            .spawn(reconcile::watch(shared.clone(), is_settled));
+        Ok(Service {
+            shared,
+            keys: Arc::default(),
+            journal_stop,
+        })
+    }
+
+    /// Stops taking work, lets what is under way reach the store, leaves sandboxes running.
+    pub async fn shutdown(&self, deadline: Duration) {
+        self.shared.stop.cancel();
+        self.shared.tasks.close();
+        if tokio::time::timeout(deadline, self.shared.tasks.wait())
+            .await
+            .is_err()
+        {
+            tracing::warn!("stopping although backend calls are still under way");
+        }
+        self.journal_stop.cancel();
+        let ended = self.shared.journal.ended();
+        if tokio::time::timeout(deadlines::STORE_WRITE, ended)
+            .await
+            .is_err()
+        {
+            tracing::error!("the store did not take the last writes in time");
+        }
+    }
+
+    /// What the backend can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.shared.backend.capabilities()
+    }
+
+    /// The backend's name.
+    pub fn backend_name(&self) -> &'static str {
+        self.shared.backend.name()
+    }
+
+    /// Makes a sandbox. Answers when it is ready, or at once with `Pending` when its image must
+    /// be pulled first.
+    pub async fn create(
+        &self,
+        request: CreateRequest,
+        key: Option<IdempotencyKey>,
+    ) -> Result<Creation, Error> {
+        self.refuse_when_stopping()?;
+        creation::create(&self.shared, &self.keys, request, key).await
+    }
+
+    /// One sandbox, from memory.
+    pub fn get(&self, id: &SandboxId) -> Result<Arc<Sandbox>, Error> {
+        Ok(self.shared.handle(id)?.view.borrow().clone())
+    }
+
+    /// A page of sandboxes, newest first, from memory. Pages count from 1.
+    pub fn list(&self, filter: &SandboxFilter, page: u32, page_size: u32) -> Page<Arc<Sandbox>> {
+        let mut found = self.shared.views();
+        found.retain(|sandbox| matches(sandbox, filter));
+        found.sort_unstable_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
+        Page::cut(found, page, page_size)
+    }
+
+    /// Waits until the sandbox has left `Pending` and `Resuming`, at most `wait`; answers it as
+    /// it then is.
+    pub async fn wait_ready(&self, id: &SandboxId, wait: Duration) -> Result<Arc<Sandbox>, Error> {
+        let mut view = self.shared.handle(id)?.view;
+        let is_settled = |sandbox: &Arc<Sandbox>| {
+            !matches!(sandbox.status.state, State::Pending | State::Resuming)
+        };
+        // The usual case takes no timer.
+        if is_settled(&view.borrow()) {
+            return Ok(view.borrow().clone());
+        }
+        if let Ok(settled) = tokio::time::timeout(wait, view.wait_for(is_settled)).await {
+            return settled
+                .map(|sandbox| sandbox.clone())
+                .map_err(|_| self.gone(id));
+        }
+        let status = view.borrow().status.clone();
+        let (state, message) = (status.state, status.message);
+        Err(Error::NotReady {
+            id: id.clone(),
+            state,
+            message,
+            waited: wait,
+        })
+    }
+
+    /// Merges into the metadata: `None` removes a key. Durable when answered.
+    pub async fn patch_metadata(
+        &self,
+        id: &SandboxId,
+        patch: BTreeMap<String, Option<String>>,
+    ) -> Result<Arc<Sandbox>, Error> {
+        self.ask(id, |reply| Command::PatchMetadata { patch, reply })
+            .await
+    }
+
+    /// Deletes a sandbox with all it consists of. Nothing of it is left when answered.
+    pub async fn delete(&self, id: &SandboxId) -> Result<(), Error> {
+        self.ask(id, Command::Delete).await
+    }
+
+    /// Freezes a running sandbox.
+    pub async fn pause(&self, id: &SandboxId) -> Result<(), Error> {
+        self.ask(id, Command::Pause).await
+    }
+
+    /// Lets a paused sandbox run on.
+    pub async fn resume(&self, id: &SandboxId) -> Result<(), Error> {
+        self.ask(id, Command::Resume).await
+    }
+
+    /// Sets a new expiration, later or earlier, in the future. Durable when answered.
+    pub async fn renew(&self, id: &SandboxId, expires_at: Timestamp) -> Result<Timestamp, Error> {
+        self.ask(id, |reply| Command::Renew {
+            to: expires_at,
+            reply,
+        })
+        .await
+    }
+
+    /// Notes an access through the proxy: renews the sandbox if it asked for that. Never waits,
+    /// and costs two loads for a sandbox that did not ask or was renewed a moment ago.
+    pub fn touch(&self, id: &SandboxId) {
+        let Ok(handle) = self.shared.handle(id) else {
+            return;
+        };
+        if handle.view.borrow().renew_on_access.is_none() {
+            return;
+        }
+        let now = self.shared.clock.now().as_second();
+        let due = handle.next_touch.load(Ordering::Relaxed);
+        let interval = self.shared.config.renew_on_access_interval.as_secs();
+        let next = now.saturating_add_unsigned(interval);
+        let swap =
+            handle
+                .next_touch
+                .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed);
+        // Whoever loses the race was not needed; a full mailbox will see the next access.
+        if now >= due && swap.is_ok() && handle.commands.try_send(Command::Touch).is_err() {
+            handle.next_touch.store(due, Ordering::Relaxed);
+        }
+    }
+
+    /// What an endpoint answer is made of. Waits for readiness at most `wait`.
+    pub async fn endpoint(&self, id: &SandboxId, wait: Duration) -> Result<EndpointFacts, Error> {
+        let sandbox = self.wait_ready(id, wait).await?;
+        Ok(EndpointFacts {
+            access_token: sandbox.access_token.clone(),
+        })
+    }
+
+    /// Opens a stream into the sandbox. Waits for readiness at most `wait`; looks up nothing
+    /// outside memory.
+    pub async fn connect(
+        &self,
+        id: &SandboxId,
+        target: Target,
+        wait: Duration,
+    ) -> Result<Box<dyn Stream>, Error> {
+        match self.wait_ready(id, wait).await?.status.state {
+            State::Running => {}
+            State::Pausing | State::Paused => return Err(ConnectError::Paused.into()),
+            State::Stopping | State::Terminated | State::Failed => {
+                return Err(ConnectError::Ended.into());
+            }
+            // `wait_ready` does not answer these.
+            state @ (State::Pending | State::Resuming) => {
+                let (id, wanted) = (id.clone(), "Running");
+                return Err(Error::WrongState {
+                    id,
+                    action: "connect to",
+                    state,
+                    wanted,
+                });
+            }
+        }
+        let connect = self.shared.backend.connect(id, target);
+        let opened = within("connecting into the sandbox", deadlines::CONNECT, connect).await?;
+        if matches!(opened, Err(ConnectError::NotFound(_) | ConnectError::Ended))
+            && let Ok(handle) = self.shared.handle(id)
+        {
+            // It should have been there: let its owner look.
+            handle.check();
+        }
+        Ok(opened?)
+    }
+
+    /// Begins a snapshot of a running sandbox; answers `Creating` (or `Ready` if it was quick).
+    pub async fn create_snapshot(
+        &self,
+        id: &SandboxId,
+        name: Option<String>,
+    ) -> Result<Arc<Snapshot>, Error> {
+        self.refuse_when_stopping()?;
+        if !self.capabilities().snapshot {
+            let message = format!(
+                "the {} backend cannot make snapshots here",
+                self.backend_name()
+            );
+            return Err(Error::Unsupported {
+                field: "snapshot",
+                message,
+            });
+        }
+        snapshots::create(&self.shared, id, name).await
+    }
+
+    /// One snapshot, from memory.
+    pub fn get_snapshot(&self, id: &SnapshotId) -> Result<Arc<Snapshot>, Error> {
+        self.shared.snapshots.get(id)
+    }
+
+    /// A page of snapshots, newest first, from memory.
+    pub fn list_snapshots(
+        &self,
+        filter: &SnapshotFilter,
+        page: u32,
+        page_size: u32,
+    ) -> Page<Arc<Snapshot>> {
+        Page::cut(self.shared.snapshots.matching(filter), page, page_size)
+    }
+
+    /// Removes a snapshot nothing stands on.
+    pub async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), Error> {
+        self.refuse_when_stopping()?;
+        snapshots::delete(&self.shared, id).await
+    }
+
+    /// Output of PID 1 and of the entrypoint. Empty for a sandbox that is not made yet.
+    pub async fn logs(&self, id: &SandboxId, query: LogQuery) -> Result<Logs, Error> {
+        let state = self.get(id)?.status.state;
+        let logs = self.shared.backend.logs(id, query);
+        match within("reading the logs", deadlines::DIAGNOSE, logs).await? {
+            Err(backend::Error::NotFound(_)) if state == State::Pending || state.has_ended() => {
+                Ok(Logs::default())
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// A description for diagnostics, without secrets.
+    pub async fn describe(&self, id: &SandboxId) -> Result<String, Error> {
+        let sandbox = self.get(id)?;
+        let describe = self.shared.backend.describe(id);
+        match within("describing the sandbox", deadlines::DIAGNOSE, describe).await? {
+            Err(backend::Error::NotFound(_)) => {
+                let status = &sandbox.status;
+                Ok(format!(
+                    "{}: {} (not in the backend)\n",
+                    status.state, status.message
+                ))
+            }
+            other => Ok(other?),
+        }
+    }
+
+    /// The last `limit` events of one sandbox, oldest first. Also of one that is gone.
+    pub async fn events(&self, id: &SandboxId, limit: u32) -> Result<Vec<Event>, Error> {
+        let read = self.shared.store.events_of(id, limit);
+        let events = within("reading the events", deadlines::STORE_READ, read).await??;
+        if events.is_empty() {
+            self.get(id)?;
+        }
+        Ok(events)
+    }
+
+    /// A live stream of all events: those after `after` that are still kept, then new ones.
+    /// `None` begins with the next event.
+    pub async fn subscribe(&self, after: Option<EventId>) -> Result<Subscription, Error> {
+        Subscription::open(&self.shared, after).await
+    }
+
+    /// Appends to the audit trail, behind the caller's back: returns when it is queued.
+    pub async fn audit(&self, entry: AuditEntry) -> Result<(), Error> {
+        let batch = Batch {
+            writes: vec![Write::AppendAudit(entry)],
+        };
+        self.shared.journal.write_behind(batch).await
+    }
+
+    /// Reads the audit trail, newest first.
+    pub async fn audit_entries(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, Error> {
+        let read = self.shared.store.audit(query);
+        Ok(within("reading the audit trail", deadlines::STORE_READ, read).await??)
+    }
+
+    /// How backend and store are, each asked with a deadline.
+    pub async fn health(&self) -> Health {
+        let backend = within(
+            "asking the backend",
+            deadlines::HEALTH,
+            self.shared.backend.health(),
+        );
+        let store = within(
+            "asking the store",
+            deadlines::HEALTH,
+            self.shared.store.health(),
+        );
+        let (backend, store) = tokio::join!(backend, store);
+        Health {
+            backend: flatten(backend),
+            store: flatten(store),
+            sandboxes: self.shared.count(),
+        }
+    }
+
+    /// Tells the owner task something and waits for its answer, which comes within the deadline
+    /// of the backend call it takes.
+    async fn ask<T>(
+        &self,
+        id: &SandboxId,
+        command: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Command,
+    ) -> Result<T, Error> {
+        self.refuse_when_stopping()?;
+        let Handle { commands, .. } = self.shared.handle(id)?;
+        let (reply, answer) = oneshot::channel();
+        commands
+            .try_send(command(reply))
+            .map_err(|error| match error {
+                tokio::sync::mpsc::error::TrySendError::Full(_) => Error::Busy(id.clone()),
+                tokio::sync::mpsc::error::TrySendError::Closed(_) => self.gone(id),
+            })?;
+        answer.await.unwrap_or_else(|_| Err(self.gone(id)))
+    }
+
+    fn gone(&self, id: &SandboxId) -> Error {
+        self.refuse_when_stopping()
+            .err()
+            .unwrap_or_else(|| Error::NotFound(id.clone()))
+    }
+
+    fn refuse_when_stopping(&self) -> Result<(), Error> {
+        if self.shared.stop.is_cancelled() {
+            Err(Error::ShuttingDown)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+fn matches(sandbox: &Sandbox, filter: &SandboxFilter) -> bool {
+    let state = filter.states.is_empty() || filter.states.contains(&sandbox.status.state);
+    state
+        && filter
+            .metadata
+            .iter()
+            .all(|(key, value)| sandbox.metadata.get(key) == Some(value))
+}
+
+fn flatten<E: std::fmt::Display>(result: Result<Result<(), E>, Error>) -> Result<(), String> {
+    match result {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(error)) => Err(error.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Bounds a call in time.
+async fn within<T>(
+    action: &'static str,
+    after: Duration,
+    call: impl Future<Output = T>,
+) -> Result<T, Error> {
+    tokio::time::timeout(after, call)
+        .await
+        .map_err(|_| Error::Timeout { action, after })
+}

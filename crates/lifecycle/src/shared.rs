@@ -1,0 +1,133 @@
+//! What all tasks of the service share: the parts they use and the index of sandboxes.
+
+use std::collections::HashMap;
+use std::sync::atomic::AtomicI64;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use api::id::SandboxId;
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio_util::sync::CancellationToken;
+use tokio_util::task::TaskTracker;
+
+use crate::backend::Backend;
+use crate::clock::Clock;
+use crate::error::Error;
+use crate::journal::Journal;
+use crate::owner::Command;
+use crate::sandbox::Sandbox;
+use crate::service::Config;
+use crate::snapshots::Snapshots;
+use crate::store::Store;
+use crate::timers::Timers;
+
+/// Creations that may be in the backend at the same time. The kernel's network and mount locks
+/// give no more throughput beyond a few dozen, only latency; the rest wait their turn here.
+pub(crate) const CREATES_AT_ONCE: usize = 48;
+
+/// The parts, the index and the tasks.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) journal: Journal,
+    pub(crate) timers: Timers,
+    /// The store's name, which new sandboxes carry.
+    pub(crate) identity: String,
+    pub(crate) snapshots: Snapshots,
+    pub(crate) create_slots: Semaphore,
+    /// Every task that must have ended before the journal may.
+    pub(crate) tasks: TaskTracker,
+    pub(crate) stop: CancellationToken,
+    sandboxes: RwLock<HashMap<SandboxId, Handle>>,
+}
+
+/// The way to a sandbox's owner task.
+#[derive(Clone)]
+pub(crate) struct Handle {
+    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) view: watch::Receiver<Arc<Sandbox>>,
+    /// Bumped to make the owner look at the backend.
+    pub(crate) check: watch::Sender<u64>,
+    /// When an access may renew next, in seconds of the wall clock.
+    pub(crate) next_touch: Arc<AtomicI64>,
+}
+
+impl Handle {
+    /// Makes the owner compare itself with the backend. Never waits.
+    pub(crate) fn check(&self) {
+        self.check.send_modify(|count| *count += 1);
+    }
+}
+
+/// The parts a service is made of.
+pub(crate) struct Parts {
+    pub(crate) config: Config,
+    pub(crate) backend: Arc<dyn Backend>,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) journal: Journal,
+    pub(crate) timers: Timers,
+    pub(crate) identity: String,
+    pub(crate) stop: CancellationToken,
+}
+
+impl Shared {
+    pub(crate) fn new(parts: Parts, snapshots: Snapshots) -> Shared {
+        Shared {
+            config: parts.config,
+            backend: parts.backend,
+            store: parts.store,
+            clock: parts.clock,
+            journal: parts.journal,
+            timers: parts.timers,
+            identity: parts.identity,
+            snapshots,
+            create_slots: Semaphore::new(CREATES_AT_ONCE),
+            tasks: TaskTracker::new(),
+            stop: parts.stop,
+            sandboxes: RwLock::default(),
+        }
+    }
+
+    /// The handle of a sandbox.
+    pub(crate) fn handle(&self, id: &SandboxId) -> Result<Handle, Error> {
+        self.with_index(|index| index.get(id).cloned())
+            .ok_or_else(|| Error::NotFound(id.clone()))
+    }
+
+    /// All sandboxes as they are now.
+    pub(crate) fn views(&self) -> Vec<Arc<Sandbox>> {
+        self.with_index(|index| index.values().map(|h| h.view.borrow().clone()).collect())
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.with_index(HashMap::len)
+    }
+
+    pub(crate) fn insert(&self, id: SandboxId, handle: Handle) {
+        let mut index = self
+            .sandboxes
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        index.insert(id, handle);
+    }
+
+    pub(crate) fn remove(&self, id: &SandboxId) {
+        let mut index = self
+            .sandboxes
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        index.remove(id);
+    }
+
+    // A panic while the lock is held cannot leave a map half changed, so poison is no danger.
+    fn with_index<T>(&self, read: impl FnOnce(&HashMap<SandboxId, Handle>) -> T) -> T {
+        read(
+            &self
+                .sandboxes
+                .read()
+                .unwrap_or_else(PoisonError::into_inner),
+        )
+    }
+}
