@@ -48,7 +48,7 @@ const PRIORITY_SOURCE_NAT: i32 = 100;
 /// Connections of one sandbox that the host tracks at once. The table of connections is shared
 /// by the whole host (65,536 entries and up), and one sandbox must not fill it; a crawler with a
 /// thousand open connections still fits four times.
-const CONNECTIONS_PER_SANDBOX: u32 = 4_096;
+pub(super) const CONNECTIONS_PER_SANDBOX: u32 = 4_096;
 const CONNECTION_SET: &str = "connections";
 
 /// Destinations no sandbox may reach, whatever the routes say.

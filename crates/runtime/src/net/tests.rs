@@ -709,3 +709,34 @@ fn many_takers_at_once_and_more_than_a_thousand_slots() {
         });
     });
 }
+
+#[test]
+fn one_sandbox_cannot_fill_the_hosts_table_of_connections() {
+    on_a_host(|world| {
+        let runtime = runtime();
+        runtime.block_on(async {
+            let pool = Pool::open(world.config(), &[]).unwrap();
+            let slot = pool.take(Network::Outside).await.unwrap();
+            let neighbour = pool.take(Network::Outside).await.unwrap();
+            let receiver = world.listener(world.outside.as_fd(), FAR, PORT);
+            let early = world.sender(&slot);
+            assert!(arrives_from(&early, &receiver, FAR));
+            // A flow per destination port; nobody listens on most of them.
+            let flood = world.sender(&slot);
+            for port in 10_000..10_000 + firewall::CONNECTIONS_PER_SANDBOX {
+                let _ = flood.send_to(b"x", (FAR, u16::try_from(port).unwrap()));
+            }
+            let late = world.sender(&slot);
+            late.send_to(b"late", (FAR, PORT)).unwrap();
+            early.send_to(b"early", (FAR, PORT)).unwrap();
+            assert_eq!(
+                receive(&receiver).0,
+                "early",
+                "one more connection was let through"
+            );
+            assert!(world.arrives(&neighbour, &receiver, FAR));
+            nft("flush chain inet osb through");
+            assert!(arrives_from(&late, &receiver, FAR), "proves nothing");
+        });
+    });
+}
