@@ -9,6 +9,7 @@
 
 pub mod args;
 mod code;
+mod command;
 mod files;
 mod http;
 mod identity;
@@ -16,7 +17,9 @@ mod isolated;
 mod limits;
 mod log;
 mod metrics;
+mod output;
 mod path;
+mod process;
 mod proxy;
 mod start;
 mod state;

@@ -8,9 +8,11 @@ use std::os::unix::net::UnixListener;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use crate::args::{Options, TOKEN_VARIABLE};
+use crate::args::{ENVS_VARIABLE, Options, TOKEN_VARIABLE};
+use crate::command::Commands;
 use crate::http::{App, Token};
 use crate::path::Environment;
+use crate::process::Processes;
 use crate::state::Shared;
 use crate::{log, sys};
 
@@ -41,8 +43,7 @@ pub fn run(options: Options) -> ExitCode {
     match serve(&options) {
         Ok(code) => code,
         Err(error) => {
-            let source = std::error::Error::source(&error).map(ToString::to_string);
-            tracing::error!(source = source.as_deref().unwrap_or(""), "{error}");
+            tracing::error!(error = log::chain(&error), "execd cannot start");
             ExitCode::FAILURE
         }
     }
@@ -55,9 +56,7 @@ fn serve(options: &Options) -> Result<ExitCode, Error> {
     if unix.is_empty() && tcp.is_none() {
         return Err(Error::NoListener);
     }
-    let shared = Arc::new(Shared {
-        environment: Environment::inherited(&[TOKEN_VARIABLE]),
-    });
+    let shared = Arc::new(share(options)?);
     let app = App::new(&shared, token);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -75,6 +74,20 @@ fn serve(options: &Options) -> Result<ExitCode, Error> {
             tokio::spawn(app.clone().serve_tcp(listener));
         }
         std::future::pending::<Result<ExitCode, Error>>().await
+    })
+}
+
+fn share(options: &Options) -> Result<Shared, Error> {
+    let mut environment = Environment::inherited(&[TOKEN_VARIABLE]);
+    // Clients append variables through a command that finds the file by this name.
+    environment.set(ENVS_VARIABLE, &options.envs_file);
+    let restore = sys::spawn::Restore::default();
+    Ok(Shared {
+        environment,
+        envs_file: options.envs_file.clone(),
+        processes: Processes::new(restore).map_err(|source| Error::Runtime { source })?,
+        spool: Arc::default(),
+        commands: Commands::new(),
     })
 }
 

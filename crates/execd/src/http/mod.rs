@@ -24,13 +24,14 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::ServiceExt as _;
 
-pub(crate) use auth::Token;
-pub(crate) use json::Json;
-pub(crate) use problem::{Code, Problem};
+pub(crate) use api::error::ErrorCode as Code;
+pub(crate) use auth::{TOKEN_HEADER, Token};
+pub(crate) use json::{Json, OptionalJson};
+pub(crate) use problem::Problem;
 
 use crate::limits;
 use crate::state::Shared;
-use crate::{code, files, isolated, metrics, proxy};
+use crate::{code, command, files, isolated, metrics, proxy};
 
 /// The whole API, ready to be served.
 #[derive(Clone)]
@@ -45,6 +46,7 @@ impl App {
         let router = Router::new()
             .route("/ping", axum::routing::get(|| async {}))
             .merge(code::router(Arc::clone(shared)))
+            .merge(command::router(Arc::clone(shared)))
             .merge(files::router(Arc::clone(shared)))
             .merge(isolated::router())
             .merge(metrics::router(Arc::clone(shared)))
@@ -131,7 +133,7 @@ async fn refused_accept(error: &io::Error) {
 async fn unknown_route(method: Method, uri: Uri) -> Response {
     Problem::new(
         StatusCode::NOT_FOUND,
-        Code::NotFound,
+        Code::RouteNotFound,
         format!("there is no route {method} {}", uri.path()),
     )
     .into_response()

@@ -1,27 +1,10 @@
 //! Error answers: a status, a stable code and a sentence, as `{"code","message"}`.
 
+use api::error::ErrorCode as Code;
 use axum::response::{IntoResponse, Response};
 use http::StatusCode;
 
-/// The codes clients may match on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "SCREAMING_SNAKE_CASE")]
-pub(crate) enum Code {
-    AlreadyConnected,
-    CommandNotFound,
-    ContextNotFound,
-    FileNotFound,
-    InvalidFile,
-    InvalidFileContent,
-    InvalidFileMetadata,
-    InvalidRequestBody,
-    LimitReached,
-    MissingQuery,
-    NotFound,
-    NotSupported,
-    RuntimeError,
-    Unknown,
-}
+use crate::limits::Reached;
 
 /// An answer that says what went wrong and what to do about it.
 #[derive(Debug)]
@@ -50,6 +33,15 @@ impl Problem {
         Self::new(StatusCode::BAD_REQUEST, Code::MissingQuery, message)
     }
 
+    /// There is nothing with that id: 404.
+    pub(crate) fn no_such(what: &str, id: &str) -> Self {
+        Self::new(
+            StatusCode::NOT_FOUND,
+            Code::ContextNotFound,
+            format!("there is no {what} {id}"),
+        )
+    }
+
     /// The daemon or the kernel could not do it: 500.
     pub(crate) fn runtime(message: impl Into<String>) -> Self {
         Self::new(
@@ -62,6 +54,16 @@ impl Problem {
     /// Never built here and deliberately refused: 501.
     pub(crate) fn not_supported(message: impl Into<String>) -> Self {
         Self::new(StatusCode::NOT_IMPLEMENTED, Code::NotSupported, message)
+    }
+}
+
+impl From<Reached> for Problem {
+    fn from(limit: Reached) -> Self {
+        Self::new(
+            StatusCode::TOO_MANY_REQUESTS,
+            Code::LimitReached,
+            limit.to_string(),
+        )
     }
 }
 

@@ -1,0 +1,247 @@
+//! The only module that starts processes and waits for them.
+//!
+//! Every process is the leader of its own session and process group. Its end is learned
+//! from its pidfd. An init must also collect orphans it never started, and `waitid` for
+//! any child cannot leave out the ones somebody else waits for; so all collecting happens
+//! under one lock, and whoever collects a known process files its exit for the owner:
+//!
+//! ```text
+//!   spawn ── enters ──▶ table ◀── files the exit ── reaper (init only, any child)
+//!                         │
+//!   wait  ── pidfd ready ─┴─▶ filed already, or collected now by pidfd
+//! ```
+//!
+//! A process may end, and the reaper may collect it, between clone and its entry in the
+//! table. While a spawn is under way the reaper therefore keeps exits of unknown pids.
+
+mod environment;
+mod launch;
+
+use std::collections::HashMap;
+use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
+use tokio::io::unix::AsyncFd;
+
+pub(crate) use environment::overlay_file;
+pub(crate) use launch::{Error as LaunchError, Launch, find_shell};
+
+use crate::sys::spawn::{self, Plan, Restore};
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    Code(i32),
+    Signal(i32),
+    /// Somebody outside the daemon collected the process; nothing is known.
+    Lost,
+}
+
+impl Exit {
+    /// The code in the wire's terms: a signal is -1.
+    pub(crate) fn code(self) -> i32 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(_) | Self::Lost => -1,
+        }
+    }
+
+    /// The code as a shell reports it, for an init that exits like its entrypoint.
+    pub(crate) fn shell_code(self) -> u8 {
+        match self {
+            Self::Code(code) => u8::try_from(code).unwrap_or(u8::MAX),
+            Self::Signal(signal) => u8::try_from(128 + signal).unwrap_or(u8::MAX),
+            Self::Lost => u8::MAX,
+        }
+    }
+
+    fn new(code: Option<i32>, signal: Option<i32>) -> Self {
+        match (code, signal) {
+            (Some(code), _) => Self::Code(code),
+            (None, Some(signal)) => Self::Signal(signal),
+            (None, None) => Self::Lost,
+        }
+    }
+}
+
+/// All processes the daemon has started and not yet waited for.
+#[derive(Clone)]
+pub(crate) struct Processes {
+    table: Arc<Mutex<Table>>,
+    restore: Restore,
+    /// What a process without input reads from.
+    null: Arc<OwnedFd>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// Started and not collected. An entry goes the moment the process is collected,
+    /// because its number may then be given to another.
+    running: HashMap<i32, Arc<Mutex<Option<Exit>>>>,
+    /// Spawns under way, and the exits of unknown processes collected meanwhile.
+    spawning: usize,
+    unclaimed: HashMap<i32, Exit>,
+}
+
+impl Processes {
+    /// `restore` is what children must not inherit from the daemon.
+    pub(crate) fn new(restore: Restore) -> io::Result<Self> {
+        Ok(Self {
+            table: Arc::default(),
+            restore,
+            null: Arc::new(open_null()?),
+        })
+    }
+
+    /// A descriptor that reads as empty, for processes without input.
+    pub(crate) fn null(&self) -> io::Result<OwnedFd> {
+        self.null.try_clone()
+    }
+
+    /// Starts what the plan says. Blocks until the program runs, which may be as long as
+    /// its file system wants: call it where blocking is allowed.
+    fn spawn(&self, plan: &Plan<'_>) -> Result<Started, spawn::Error> {
+        self.lock().spawning += 1;
+        let started = spawn::spawn(plan);
+        let mut table = self.lock();
+        table.spawning -= 1;
+        let entered = started.map(|started| {
+            let exit = Arc::new(Mutex::new(table.unclaimed.remove(&started.pid)));
+            if locked(&exit).is_none() {
+                table.running.insert(started.pid, Arc::clone(&exit));
+            }
+            Started {
+                pid: started.pid,
+                pidfd: started.pidfd,
+                exit,
+                table: Arc::clone(&self.table),
+            }
+        });
+        if table.spawning == 0 {
+            table.unclaimed.clear();
+        }
+        entered
+    }
+
+    /// Collects every process that has ended, known or orphaned. Only for an init: any
+    /// other process may have children that belong to somebody else.
+    pub(crate) fn reap(&self) {
+        let mut table = self.lock();
+        while let Ok(Some((pid, status))) = rustix::process::wait(WaitOptions::NOHANG) {
+            let pid = pid.as_raw_nonzero().get();
+            let exit = Exit::new(status.exit_status(), status.terminating_signal());
+            match table.running.remove(&pid) {
+                Some(owner) => *locked(&owner) = Some(exit),
+                None if table.spawning > 0 => {
+                    table.unclaimed.insert(pid, exit);
+                }
+                None => {}
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Table> {
+        locked(&self.table)
+    }
+}
+
+/// A started process before the event loop watches it.
+struct Started {
+    pid: i32,
+    pidfd: OwnedFd,
+    exit: Arc<Mutex<Option<Exit>>>,
+    table: Arc<Mutex<Table>>,
+}
+
+impl Started {
+    fn watch(self) -> io::Result<Process> {
+        Ok(Process {
+            pid: self.pid,
+            pidfd: crate::sys::watch(self.pidfd)?,
+            exit: self.exit,
+            table: self.table,
+        })
+    }
+}
+
+/// A process of ours, leader of the process group with its number.
+pub(crate) struct Process {
+    pid: i32,
+    pidfd: AsyncFd<OwnedFd>,
+    exit: Arc<Mutex<Option<Exit>>>,
+    table: Arc<Mutex<Table>>,
+}
+
+impl Process {
+    pub(crate) fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Waits for the end. May be dropped and called again.
+    pub(crate) async fn wait(&self) -> Exit {
+        // Only a driver that is shutting down fails here; the collecting below then tells.
+        let _ready = self.pidfd.readable().await;
+        self.collect()
+    }
+
+    fn collect(&self) -> Exit {
+        let mut table = locked(&self.table);
+        if let Some(exit) = *locked(&self.exit) {
+            return exit;
+        }
+        let waited =
+            rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+        let exit = match waited {
+            Ok(Some(status)) => Exit::new(status.exit_status(), status.terminating_signal()),
+            Ok(None) | Err(_) => Exit::Lost,
+        };
+        table.running.remove(&self.pid);
+        *locked(&self.exit) = Some(exit);
+        exit
+    }
+
+    /// Signals the whole group; false when the leader has been collected, after which the
+    /// number may belong to strangers. The lock keeps the leader from being collected
+    /// between the check and the signal.
+    pub(crate) fn signal_group(&self, signal: Signal) -> bool {
+        let _table = locked(&self.table);
+        if locked(&self.exit).is_some() {
+            return false;
+        }
+        Pid::from_raw(self.pid)
+            .is_some_and(|pid| rustix::process::kill_process_group(pid, signal).is_ok())
+    }
+}
+
+impl Drop for Process {
+    /// Nobody can ask for the exit any more; leave no zombie behind.
+    fn drop(&mut self) {
+        let mut table = locked(&self.table);
+        if locked(&self.exit).is_none() {
+            table.running.remove(&self.pid);
+            let _ = rustix::process::waitid(
+                WaitId::PidFd(self.pidfd.as_fd()),
+                WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
+            );
+        }
+    }
+}
+
+/// A panic while a lock is held ends the daemon, so a poisoned lock is never seen.
+pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// /dev/null; in an image without it a pipe that nobody writes to reads the same.
+fn open_null() -> io::Result<OwnedFd> {
+    match std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open("/dev/null")
+    {
+        Ok(file) => Ok(file.into()),
+        Err(_) => Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?.0),
+    }
+}
