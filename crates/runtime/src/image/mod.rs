@@ -9,14 +9,14 @@
 //! On disk, under the store's directory:
 //!
 //! ```text
-//! blobs/<algorithm>-<hex>   manifests and configurations, as the registry sent them
-//! layers/<algorithm>-<hex>/fs   one unpacked layer, by the digest of its uncompressed tar
-//! images/<hex>.json         one record per image: its layers and configuration
-//! names.json                which reference and platform means which image
-//! snapshots/<id>/fs         one sealed writable layer, with record.json beside it
-//! host/                     the small tree under the image `host`
-//! downloads/                blobs on their way; kept over a crash so that a pull resumes
-//! work/                     trees on their way; emptied when the store is opened
+//! layers/<hex>/fs      one unpacked layer, by the digest of its uncompressed tar
+//! images/<hex>.json    one record per image: its layers and configuration
+//! names.json           which reference and platform means which image
+//! snapshots/<id>/fs    one sealed writable layer, with record.json beside it
+//! host/<hash>/fs       the small tree under the image `host`
+//! downloads/           blobs on their way; kept over a crash so that a pull resumes
+//! work/                trees on their way; emptied when the store is opened
+//! lock                 held by the one process that has the store open
 //! ```
 //!
 //! Layers hold files with the owners that the image names (root is 0), so a sandbox must mount
@@ -28,8 +28,22 @@
 //! nothing but export could use them. Export packs the layers anew; the digests it writes are
 //! therefore its own, the files are the same.
 
+mod digest;
+mod disk;
 mod error;
+mod export;
+mod host;
+mod import;
+mod index;
+mod manifest;
+mod pack;
+mod pull;
+mod reference;
+mod registry;
 mod store;
+mod tar;
+mod tree;
+mod unpack;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -190,10 +204,22 @@ pub struct ImagePlatform {
     /// Operating system: `linux`.
     pub os: String,
     /// Processor: `amd64`, `arm64`.
+    #[serde(rename = "architecture")]
     pub arch: String,
     /// Processor variant: `v7`; often empty.
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "String::is_empty")]
     pub variant: String,
+}
+
+impl fmt::Display for ImagePlatform {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.os, self.arch)?;
+        if self.variant.is_empty() {
+            Ok(())
+        } else {
+            write!(f, "/{}", self.variant)
+        }
+    }
 }
 
 impl Default for ImagePlatform {

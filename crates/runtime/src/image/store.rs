@@ -1,21 +1,54 @@
-//! The store's front door.
+//! The store's front door: what to mount for a name, who holds it, what may go.
+//!
+//! Preparing a local image looks at memory only. Everything that touches the disk runs on
+//! blocking threads. Two locks: `index` for memory, held for moments and never across I/O that
+//! waits for the disk; `records` for the files that say what the store holds, taken before it.
 
-use std::path::Path;
+use std::collections::hash_map::Entry;
+use std::collections::{BTreeMap, HashMap};
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use api::id::SnapshotId;
+use jiff::Timestamp;
 use lifecycle::backend::{Platform, PullProgress, RegistryAuth, Source};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
-use super::{Collected, Config, Error, Image, ImageId, Import, Prepared, Snapshot, Usage};
+use super::digest::Digest;
+use super::index::{self, ImageRecord, Index, Layer, Name, SnapshotRecord};
+use super::pull::Flights;
+use super::reference::Reference;
+use super::registry::Client;
+use super::unpack::Unpacked;
+use super::{
+    Collected, Config, Error, HOST, Image, ImageId, Import, Prepared, Snapshot, Usage, disk, host,
+    this_platform, tree,
+};
 
 /// Images and snapshots of one directory. Cheap to clone; all clones are one store.
-#[derive(Debug, Clone)]
-pub struct Store {}
+#[derive(Clone)]
+pub struct Store {
+    pub(super) inner: Arc<Inner>,
+}
+
+pub(super) struct Inner {
+    pub(super) directory: PathBuf,
+    pub(super) config: Config,
+    pub(super) client: Client,
+    pub(super) flights: Flights,
+    /// Layers being downloaded and unpacked at once.
+    pub(super) layer_slots: Semaphore,
+    index: Mutex<Index>,
+    records: Mutex<()>,
+    layer_locks: Mutex<HashMap<Digest, Weak<tokio::sync::Mutex<()>>>>,
+    _lock: File,
+}
 
 /// Keeps an image's layers from being removed until dropped.
-#[derive(Debug)]
 pub struct Lease {
     image: ImageId,
+    store: Arc<Inner>,
 }
 
 impl Lease {
@@ -25,37 +58,118 @@ impl Lease {
     }
 }
 
+impl Drop for Lease {
+    fn drop(&mut self) {
+        self.store.index().drop_lease(&self.image);
+    }
+}
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Lease").field(&self.image).finish()
+    }
+}
+
+impl std::fmt::Debug for Store {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Store")
+            .field("directory", &self.inner.directory)
+            .finish()
+    }
+}
+
+/// Keeps a layer for a pull or import whose image is not recorded yet.
+pub(super) struct Pin {
+    layer: Digest,
+    store: Arc<Inner>,
+}
+
+impl Drop for Pin {
+    fn drop(&mut self) {
+        self.store.index().unpin(&self.layer);
+    }
+}
+
 impl Store {
     /// Opens the store under `dir`, making it if need be, and removes what a crash left half
-    /// made. One process at a time may have it open. Must be called within a tokio runtime.
-    pub fn open(dir: &Path, _config: Config) -> Result<Self, Error> {
-        Err(Error::io("opening", dir, rustix::io::Errno::NOSYS))
+    /// made. One process at a time may have it open. Blocks on the disk.
+    pub fn open(dir: &Path, config: Config) -> Result<Self, Error> {
+        let lock = disk::open(dir)?;
+        let directory = dir
+            .canonicalize()
+            .map_err(|e| Error::io("finding", dir, e))?;
+        let mut index = disk::load(&directory)?;
+        host::install(&directory, &config.host_directories, &mut index)?;
+        let inner = Inner {
+            layer_slots: Semaphore::new(config.limits.concurrent_layers.max(1)),
+            directory,
+            config,
+            client: Client::new(),
+            flights: Flights::default(),
+            index: Mutex::new(index),
+            records: Mutex::new(()),
+            layer_locks: Mutex::new(HashMap::new()),
+            _lock: lock,
+        };
+        Ok(Self {
+            inner: Arc::new(inner),
+        })
     }
 
     /// Whether [`Store::prepare`] needs no download. Looks at memory only.
-    pub fn is_local(&self, _source: &Source, _platform: Option<&Platform>) -> bool {
-        false
+    pub fn is_local(&self, source: &Source, platform: Option<&Platform>) -> bool {
+        self.inner
+            .find(source, platform)
+            .is_ok_and(|found| found.is_some())
     }
 
     /// What to mount for `source`, pulling it first where it is not local. For a local image it
     /// does no I/O and takes microseconds.
     pub async fn prepare(
         &self,
-        _source: &Source,
-        _platform: Option<&Platform>,
+        source: &Source,
+        platform: Option<&Platform>,
     ) -> Result<Prepared, Error> {
-        Err(Error::Cancelled)
+        if let Some(image) = self.inner.find(source, platform)? {
+            return self.prepare_image(&image);
+        }
+        match source {
+            Source::Image { reference, auth } => {
+                let image = self
+                    .pull_leased(reference, auth.as_ref(), platform, None)
+                    .await?;
+                self.prepare_image(image.image())
+            }
+            Source::Snapshot(id) => Err(Error::UnknownImage(index::snapshot_image(id))),
+        }
     }
 
     /// What to mount for an image by its id, as kept in a sandbox's record.
     pub fn prepare_image(&self, image: &ImageId) -> Result<Prepared, Error> {
-        Err(Error::UnknownImage(image.clone()))
+        let mut index = self.inner.index();
+        let stack = index.stack(&self.inner.directory, image)?;
+        index.take_lease(image)?;
+        drop(index);
+        Ok(Prepared {
+            id: image.clone(),
+            layers: stack.layers,
+            binds: stack.binds,
+            config: stack.config,
+            lease: Lease {
+                image: image.clone(),
+                store: Arc::clone(&self.inner),
+            },
+        })
     }
 
     /// A lease on an image that a sandbox of an earlier process stands on. After a restart take
     /// these for every sandbox before the first [`Store::gc`].
     pub fn lease_for(&self, image: &ImageId) -> Result<Lease, Error> {
-        Err(Error::UnknownImage(image.clone()))
+        self.inner.index().take_lease(image)?;
+        Ok(Lease {
+            image: image.clone(),
+            store: Arc::clone(&self.inner),
+        })
     }
 
     /// Brings an image here, asking its registry for the newest state of the reference. Layers
@@ -63,75 +177,432 @@ impl Store {
     /// credentials share one download; it stops when the last of them has gone.
     pub async fn pull(
         &self,
-        _reference: &str,
-        _auth: Option<&RegistryAuth>,
-        _platform: Option<&Platform>,
-        _progress: Option<mpsc::Sender<PullProgress>>,
+        reference: &str,
+        auth: Option<&RegistryAuth>,
+        platform: Option<&Platform>,
+        progress: Option<mpsc::Sender<PullProgress>>,
     ) -> Result<ImageId, Error> {
-        Err(Error::Cancelled)
+        let lease = self
+            .pull_leased(reference, auth, platform, progress)
+            .await?;
+        Ok(lease.image().clone())
     }
 
-    /// Brings an image here from a file or directory and names it `reference`. Without a name
-    /// the archive's own names are used.
+    /// Brings images here from a file or directory, named `reference`. Without a name the names
+    /// that an archive itself carries are used; a root filesystem needs one.
     pub async fn import(
         &self,
-        _import: &Import,
-        _reference: Option<&str>,
+        import: &Import,
+        reference: Option<&str>,
     ) -> Result<Vec<ImageId>, Error> {
-        Err(Error::Cancelled)
+        let name = reference
+            .map(|reference| self.inner.parse(reference))
+            .transpose()?;
+        let (store, import) = (self.clone(), import.clone());
+        // A caller who goes away takes the work along.
+        let cancel = tokio_util::sync::CancellationToken::new();
+        let _guard = cancel.clone().drop_guard();
+        run_blocking(move || super::import::import(&store.inner, &import, name.as_ref(), cancel))
+            .await
     }
 
-    /// Writes an image, or a snapshot by its image id, as an `oci-archive` tar to `destination`.
-    pub async fn export(&self, _reference: &str, _destination: &Path) -> Result<(), Error> {
-        Err(Error::Cancelled)
+    /// Writes an image, by reference or id, or a snapshot, by the id of its image, as an
+    /// `oci-archive` tar to `destination`, which appears only when it is complete.
+    pub async fn export(&self, reference: &str, destination: &Path) -> Result<(), Error> {
+        let image = self.inner.find_exact(reference)?;
+        let lease = self.lease_for(&image)?;
+        let (store, destination) = (self.clone(), destination.to_owned());
+        let name = reference.to_owned();
+        run_blocking(move || {
+            super::export::export(&store.inner, lease.image(), &name, &destination)
+        })
+        .await
     }
 
-    /// Images, by id.
+    /// Images, by id; without `host` and snapshots.
     pub fn list(&self) -> Vec<Image> {
-        Vec::new()
+        self.inner.index().list()
     }
 
-    /// Takes the name (or, given an id, every name) from an image. Its layers go with the next
+    /// Takes a name (or, given an id, every name) from an image. Its layers go with the next
     /// [`Store::gc`] that finds nobody using them.
-    pub async fn remove(&self, _reference: &str) -> Result<(), Error> {
-        Err(Error::Cancelled)
+    pub async fn remove(&self, reference: &str) -> Result<(), Error> {
+        if reference == HOST {
+            return Err(Error::InUse {
+                what: "the image host".to_owned(),
+                by: "this machine: it is a view, there is nothing to remove".to_owned(),
+            });
+        }
+        let as_name = self
+            .inner
+            .parse(reference)
+            .map(|reference| reference.to_string())
+            .ok();
+        let as_id = ImageId::from_record(reference);
+        let (store, asked) = (self.clone(), reference.to_owned());
+        run_blocking(move || {
+            store.inner.change_names(|names| {
+                let before = names.len();
+                names.retain(|name, id| Some(&name.reference) != as_name.as_ref() && *id != as_id);
+                if names.len() < before {
+                    Ok(())
+                } else {
+                    Err(not_found(&asked))
+                }
+            })
+        })
+        .await
     }
 
     /// Removes images without a name, layers without an image and downloads without a pull;
     /// never what a lease, a name or a snapshot needs.
     pub async fn gc(&self) -> Result<Collected, Error> {
-        Err(Error::Cancelled)
+        let store = self.clone();
+        run_blocking(move || store.inner.collect()).await
     }
 
     /// What the store takes on disk.
     pub async fn usage(&self) -> Result<Usage, Error> {
-        Err(Error::Cancelled)
+        let store = self.clone();
+        run_blocking(move || store.inner.usage()).await
     }
 
     /// Makes an image of a sealed writable layer on top of `parent`: `upper` is renamed into the
     /// store, whatever its size, so it must be on the store's filesystem, must no longer be
     /// written by anyone, and must hold owners as in an image (root is 0). `size_bytes` is what
-    /// it holds, for listings.
+    /// it holds, for listings. The rename is the last step: killed before it, the process leaves
+    /// `upper` where it is.
+    ///
+    /// Does not wait for the disk: after a power failure within the next seconds the snapshot
+    /// may lack what the kernel had not written.
     pub fn add_snapshot(
         &self,
         snapshot: &SnapshotId,
-        _parent: &ImageId,
-        _upper: &Path,
-        _size_bytes: u64,
+        parent: &ImageId,
+        upper: &Path,
+        size_bytes: u64,
     ) -> Result<ImageId, Error> {
-        Err(Error::UnknownImage(ImageId(
-            format!("snapshot:{snapshot}").into(),
-        )))
+        self.inner.add_snapshot(snapshot, parent, upper, size_bytes)
     }
 
     /// Removes a snapshot; `Ok` when there is none. [`Error::InUse`] while a lease or another
     /// snapshot needs it.
-    pub async fn remove_snapshot(&self, _snapshot: &SnapshotId) -> Result<(), Error> {
-        Err(Error::Cancelled)
+    pub async fn remove_snapshot(&self, snapshot: &SnapshotId) -> Result<(), Error> {
+        let (store, id) = (self.clone(), snapshot.clone());
+        run_blocking(move || store.inner.remove_snapshot(&id)).await
     }
 
     /// Snapshots, by id.
     pub fn snapshots(&self) -> Vec<Snapshot> {
-        Vec::new()
+        self.inner.index().list_snapshots()
+    }
+}
+
+/// Runs what waits for the disk where it holds nobody up.
+pub(super) async fn run_blocking<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, Error> + Send + 'static,
+) -> Result<T, Error> {
+    tokio::task::spawn_blocking(work)
+        .await
+        .expect("the work does not panic")
+}
+
+fn not_found(reference: &str) -> Error {
+    Error::NotFound {
+        reference: reference.to_owned(),
+        message: "it is not in this store; list the images to see what is".to_owned(),
+    }
+}
+
+impl Inner {
+    pub(super) fn index(&self) -> MutexGuard<'_, Index> {
+        self.index.lock().expect("no panic while held")
+    }
+
+    pub(super) fn parse(&self, reference: &str) -> Result<Reference, Error> {
+        if reference == HOST {
+            return Err(Error::InvalidReference {
+                reference: reference.to_owned(),
+                message: "host is this machine's own image and can neither be pulled nor replaced"
+                    .to_owned(),
+            });
+        }
+        Reference::parse(reference, &self.config.default_registry)
+    }
+
+    /// The local image that a source means.
+    fn find(&self, source: &Source, platform: Option<&Platform>) -> Result<Option<ImageId>, Error> {
+        let wanted = platform.cloned().unwrap_or_else(this_platform);
+        match source {
+            Source::Snapshot(id) => {
+                let image = index::snapshot_image(id);
+                Ok(self.index().contains(&image).then_some(image))
+            }
+            Source::Image { reference, .. } if reference == HOST => {
+                let here = this_platform();
+                if wanted != here {
+                    return Err(Error::WrongPlatform {
+                        reference: HOST.to_owned(),
+                        wanted: format!("{}/{}", wanted.os, wanted.arch),
+                        available: format!("{}/{}", here.os, here.arch),
+                    });
+                }
+                Ok(self.index().host.clone())
+            }
+            Source::Image { reference, .. } => {
+                let name = Name::new(self.parse(reference)?.to_string(), &wanted);
+                Ok(self.index().names.get(&name).cloned())
+            }
+        }
+    }
+
+    /// The local image with this reference on any platform, or with this id.
+    fn find_exact(&self, reference: &str) -> Result<ImageId, Error> {
+        let source = Source::Image {
+            reference: reference.to_owned(),
+            auth: None,
+        };
+        if let Ok(Some(image)) = self.find(&source, None) {
+            return Ok(image);
+        }
+        let id = ImageId::from_record(reference);
+        let index = self.index();
+        if index.contains(&id) {
+            return Ok(id);
+        }
+        let full = self.parse(reference)?.to_string();
+        let mut names = index.names.iter();
+        let found = names
+            .find(|(name, _)| name.reference == full)
+            .map(|(_, id)| id.clone());
+        found.ok_or_else(|| not_found(reference))
+    }
+
+    /// The lock that makes one layer come here once.
+    pub(super) fn layer_lock(&self, layer: &Digest) -> Arc<tokio::sync::Mutex<()>> {
+        let mut locks = self.layer_locks.lock().expect("no panic while held");
+        if let Some(lock) = locks.get(layer).and_then(Weak::upgrade) {
+            return lock;
+        }
+        locks.retain(|_, lock| lock.strong_count() > 0);
+        let lock = Arc::new(tokio::sync::Mutex::new(()));
+        locks.insert(*layer, Arc::downgrade(&lock));
+        lock
+    }
+
+    /// A layer that is here, kept until the pin is dropped.
+    pub(super) fn pin(self: &Arc<Self>, layer: &Digest) -> Option<Pin> {
+        let is_here = self.index().pin(layer);
+        is_here.then(|| Pin {
+            layer: *layer,
+            store: Arc::clone(self),
+        })
+    }
+
+    /// Puts an unpacked tree (`fs` in the work directory) among the layers.
+    pub(super) fn add_layer(
+        self: &Arc<Self>,
+        work: &disk::WorkDirectory,
+        unpacked: Unpacked,
+    ) -> Result<Pin, Error> {
+        let record = work.path().join("layer.json");
+        let path = index::layer_directory(&self.directory, &unpacked.diff_id);
+        std::fs::write(&record, unpacked.size_bytes.to_string())
+            .map_err(|e| Error::io("writing", &record, e))?;
+        disk::sync_file_system(work.path()).map_err(|e| Error::io("syncing", work.path(), e))?;
+        let mut index = self.index();
+        if let Entry::Vacant(vacant) = index.layers.entry(unpacked.diff_id) {
+            std::fs::rename(work.path(), &path).map_err(|e| Error::io("moving to", &path, e))?;
+            vacant.insert(Layer {
+                size_bytes: unpacked.size_bytes,
+                pins: 0,
+            });
+        }
+        index.pin(&unpacked.diff_id);
+        drop(index);
+        let pin = Pin {
+            layer: unpacked.diff_id,
+            store: Arc::clone(self),
+        };
+        let layers = self.directory.join("layers");
+        disk::sync_directory(&layers).map_err(|e| Error::io("syncing", &layers, e))?;
+        Ok(pin)
+    }
+
+    /// Records an image whose layers are pinned, under its names; the answer keeps it.
+    pub(super) fn add_image(
+        self: &Arc<Self>,
+        record: ImageRecord,
+        names: &[Name],
+    ) -> Result<Lease, Error> {
+        let id = record.id.clone();
+        let records = self.records.lock().expect("no panic while held");
+        let is_known = self.index().images.contains_key(&id);
+        if !is_known {
+            let path = disk::image_record_path(&self.directory, &id);
+            disk::write_json(&self.directory, &path, &record)?;
+        }
+        let mut index = self.index();
+        index.images.entry(id.clone()).or_insert(record);
+        index.take_lease(&id)?;
+        drop(index);
+        let lease = Lease {
+            image: id.clone(),
+            store: Arc::clone(self),
+        };
+        self.change_names_locked(&records, |all| {
+            all.extend(names.iter().map(|name| (name.clone(), id.clone())));
+            Ok(())
+        })?;
+        Ok(lease)
+    }
+
+    fn change_names(
+        &self,
+        change: impl FnOnce(&mut BTreeMap<Name, ImageId>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let records = self.records.lock().expect("no panic while held");
+        self.change_names_locked(&records, change)
+    }
+
+    fn change_names_locked(
+        &self,
+        _records: &MutexGuard<'_, ()>,
+        change: impl FnOnce(&mut BTreeMap<Name, ImageId>) -> Result<(), Error>,
+    ) -> Result<(), Error> {
+        let mut names = self.index().names.clone();
+        change(&mut names)?;
+        disk::write_names(&self.directory, &names)?;
+        self.index().names = names;
+        Ok(())
+    }
+
+    fn collect(&self) -> Result<Collected, Error> {
+        let _records = self.records.lock().expect("no panic while held");
+        let store = &self.directory;
+        let mut index = self.index();
+        let garbage = index.garbage();
+        index.forget(&garbage);
+        // Moved away under the lock: a pull that wants one of them again must not meet the old.
+        let layers = garbage
+            .layers
+            .iter()
+            .map(|layer| index::layer_directory(store, layer));
+        let hosts = garbage
+            .hosts
+            .iter()
+            .map(|host| index::host_directory(store, host));
+        let mut graves = Vec::new();
+        for path in layers.chain(hosts) {
+            graves.push(disk::condemn(store, &path).map_err(|e| Error::io("removing", &path, e))?);
+        }
+        let downloading = index.downloading.clone();
+        for path in disk::children(&store.join("downloads"))? {
+            let name = path
+                .file_name()
+                .and_then(|name| name.to_str())
+                .unwrap_or_default();
+            if !downloading.contains(name) {
+                graves.push(
+                    disk::condemn(store, &path).map_err(|e| Error::io("removing", &path, e))?,
+                );
+            }
+        }
+        drop(index);
+        for image in &garbage.images {
+            let path = disk::image_record_path(store, image);
+            std::fs::remove_file(&path).map_err(|e| Error::io("removing", &path, e))?;
+        }
+        for path in &graves {
+            tree::remove_path(path).map_err(|e| Error::io("removing", path, e))?;
+        }
+        let (images, layers) = (garbage.images.len(), garbage.layers.len());
+        Ok(Collected {
+            images,
+            layers,
+            bytes: garbage.bytes,
+        })
+    }
+
+    fn usage(&self) -> Result<Usage, Error> {
+        let mut usage = Usage::default();
+        for name in ["downloads", "images", "host", "work"] {
+            let path = self.directory.join(name);
+            // Files come and go meanwhile.
+            usage.other_bytes += tree::disk_bytes(&path).unwrap_or_default();
+        }
+        let index = self.index();
+        usage.layers_bytes = index.layers.values().map(|layer| layer.size_bytes).sum();
+        usage.snapshots_bytes = index.snapshots.values().map(|s| s.size_bytes).sum();
+        usage.reclaimable_bytes = index.garbage().bytes;
+        Ok(usage)
+    }
+
+    fn add_snapshot(
+        &self,
+        id: &SnapshotId,
+        parent: &ImageId,
+        upper: &Path,
+        size_bytes: u64,
+    ) -> Result<ImageId, Error> {
+        let image = index::snapshot_image(id);
+        let path = index::snapshot_directory(&self.directory, id);
+        let mut index = self.index();
+        if index.snapshots.contains_key(id) {
+            return Err(Error::InUse {
+                what: format!("the id {id}"),
+                by: "a snapshot".to_owned(),
+            });
+        }
+        let depth = index.stack(&self.directory, parent)?.layers.len();
+        if depth >= index::STACK_MAX {
+            return Err(Error::TooLarge {
+                what: format!("snapshot {id}"),
+                limit: index::STACK_MAX as u64,
+                unit: "layers, its own included; export it and import the archive to flatten it",
+                setting: "layers",
+            });
+        }
+        let record = SnapshotRecord {
+            id: id.clone(),
+            parent: parent.clone(),
+            size_bytes,
+            created_at: Timestamp::now(),
+        };
+        let bytes = serde_json::to_vec(&record).expect("a record has string keys");
+        let made = std::fs::create_dir(&path)
+            .and_then(|()| std::fs::write(path.join("record.json"), bytes))
+            .and_then(|()| std::fs::rename(upper, path.join("fs")));
+        if let Err(error) = made {
+            let _ = tree::remove_path(&path);
+            return Err(Error::io("sealing", upper, error));
+        }
+        index.snapshots.insert(id.clone(), record);
+        Ok(image)
+    }
+
+    fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), Error> {
+        let image = index::snapshot_image(id);
+        let mut index = self.index();
+        if !index.snapshots.contains_key(id) {
+            return Ok(());
+        }
+        let in_use = |by: String| Error::InUse {
+            what: format!("snapshot {id}"),
+            by,
+        };
+        if let Some(above) = index.snapshots_on(&image).next() {
+            return Err(in_use(format!("snapshot {}", above.id)));
+        }
+        match index.leases(&image) {
+            0 => {}
+            count => return Err(in_use(format!("{count} sandboxes"))),
+        }
+        let path = index::snapshot_directory(&self.directory, id);
+        let grave =
+            disk::condemn(&self.directory, &path).map_err(|e| Error::io("removing", &path, e))?;
+        index.snapshots.remove(id);
+        drop(index);
+        tree::remove_path(&grave).map_err(|e| Error::io("removing", &grave, e))
     }
 }

@@ -1,0 +1,217 @@
+//! The store's files: made so that a crash at any instant leaves either the old or the new.
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::FlockOperation;
+
+use super::index::{HostTree, ImageRecord, Index, Name, SnapshotRecord, host_directory};
+use super::{Error, ImageId, digest::Digest, host, tree};
+
+const DIRECTORIES: [&str; 6] = ["layers", "images", "snapshots", "host", "downloads", "work"];
+
+/// A directory under `work/` that removes itself unless it was moved away.
+pub(super) struct WorkDirectory {
+    path: PathBuf,
+}
+
+impl WorkDirectory {
+    pub(super) fn new(store: &Path) -> Result<Self, Error> {
+        let path = store
+            .join("work")
+            .join(format!("{:032x}", rand::random::<u128>()));
+        make_private(&path).map_err(|e| Error::io("making", &path, e))?;
+        Ok(Self { path })
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl Drop for WorkDirectory {
+    fn drop(&mut self) {
+        if let Err(error) = tree::remove_path(&self.path) {
+            tracing::warn!(path = %self.path.display(), %error, "could not remove a work directory");
+        }
+    }
+}
+
+/// Nobody but the host's root may look into the store: layers hold set-user-id programs.
+fn make_private(path: &Path) -> io::Result<()> {
+    fs::DirBuilder::new()
+        .mode(0o700)
+        .recursive(true)
+        .create(path)
+}
+
+/// Makes the store's directories and locks it for this process.
+pub(super) fn open(store: &Path) -> Result<File, Error> {
+    for name in [""].iter().chain(&DIRECTORIES) {
+        let path = store.join(name);
+        make_private(&path).map_err(|e| Error::io("making", &path, e))?;
+    }
+    let path = store.join("lock");
+    let lock = File::create(&path).map_err(|e| Error::io("opening", &path, e))?;
+    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(lock),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse {
+            what: format!("the image store {}", store.display()),
+            by: "another server; stop it, or give this one another directory".to_owned(),
+        }),
+        Err(error) => Err(Error::io("locking", &path, error)),
+    }
+}
+
+/// Reads everything back and removes what a crash left half made.
+pub(super) fn load(store: &Path) -> Result<Index, Error> {
+    let mut index = Index::default();
+    for path in children(&store.join("work"))? {
+        tree::remove_path(&path).map_err(|e| Error::io("removing", &path, e))?;
+    }
+    for path in children(&store.join("layers"))? {
+        let digest = file_name(&path).and_then(Digest::from_hex);
+        match (digest, read_json(&path.join("layer.json"))) {
+            (Some(digest), Some(size_bytes)) => {
+                let layer = super::index::Layer {
+                    size_bytes,
+                    pins: 0,
+                };
+                index.layers.insert(digest, layer);
+            }
+            _ => discard(&path)?,
+        }
+    }
+    for path in children(&store.join("images"))? {
+        match read_json::<ImageRecord>(&path) {
+            Some(record) if record.layers.iter().all(|l| index.layers.contains_key(l)) => {
+                index.images.insert(record.id.clone(), record);
+            }
+            _ => discard(&path)?,
+        }
+    }
+    for path in children(&store.join("host"))? {
+        let id = file_name(&path).map(host::image_id);
+        match (id, read_json::<Vec<PathBuf>>(&path.join("binds.json"))) {
+            (Some(id), Some(binds)) => {
+                let binds = binds.into_iter().map(host::bind).collect();
+                index.hosts.insert(
+                    id,
+                    HostTree {
+                        binds,
+                        config: host::config(),
+                    },
+                );
+            }
+            _ => discard(&path)?,
+        }
+    }
+    load_snapshots(store, &mut index)?;
+    let names: Option<Vec<(Name, ImageId)>> = read_json(&store.join("names.json"));
+    let known = names
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|(_, id)| index.images.contains_key(id));
+    index.names = known.collect();
+    Ok(index)
+}
+
+fn load_snapshots(store: &Path, index: &mut Index) -> Result<(), Error> {
+    for path in children(&store.join("snapshots"))? {
+        let record: Option<SnapshotRecord> = read_json(&path.join("record.json"));
+        match record {
+            // The layer is moved in last: without it the snapshot was never made.
+            Some(record) if path.join("fs").is_dir() => {
+                index.snapshots.insert(record.id.clone(), record);
+            }
+            _ => discard(&path)?,
+        }
+    }
+    Ok(())
+}
+
+fn discard(path: &Path) -> Result<(), Error> {
+    tracing::warn!(path = %path.display(), "removing what a crash left incomplete");
+    tree::remove_path(path).map_err(|e| Error::io("removing", path, e))
+}
+
+fn file_name(path: &Path) -> Option<&str> {
+    path.file_name()?.to_str()
+}
+
+pub(super) fn children(directory: &Path) -> Result<Vec<PathBuf>, Error> {
+    let failed = |e| Error::io("reading", directory, e);
+    let entries = fs::read_dir(directory).map_err(failed)?;
+    entries
+        .map(|entry| entry.map(|entry| entry.path()).map_err(failed))
+        .collect()
+}
+
+fn read_json<T: serde::de::DeserializeOwned>(path: &Path) -> Option<T> {
+    serde_json::from_slice(&fs::read(path).ok()?).ok()
+}
+
+/// Writes a file whole: under another name, to the disk, then into place.
+pub(super) fn write_json(
+    store: &Path,
+    path: &Path,
+    value: &impl serde::Serialize,
+) -> Result<(), Error> {
+    let work = WorkDirectory::new(store)?;
+    let new = work.path().join("new");
+    let bytes = serde_json::to_vec(value).expect("records have string keys and no floats");
+    let write = || {
+        let mut file = File::create(&new)?;
+        file.write_all(&bytes)?;
+        file.sync_all()?;
+        fs::rename(&new, path)?;
+        sync_directory(path.parent().unwrap_or(store))
+    };
+    write().map_err(|e| Error::io("writing", path, e))
+}
+
+pub(super) fn write_names(
+    store: &Path,
+    names: &std::collections::BTreeMap<Name, ImageId>,
+) -> Result<(), Error> {
+    let list: Vec<(&Name, &ImageId)> = names.iter().collect();
+    write_json(store, &store.join("names.json"), &list)
+}
+
+pub(super) fn image_record_path(store: &Path, id: &ImageId) -> PathBuf {
+    store.join("images").join(format!(
+        "{}.json",
+        id.as_str().trim_start_matches("sha256:")
+    ))
+}
+
+/// A rename is on the disk once its directory is.
+pub(super) fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Everything written so far to the file system of `path`. One call for a whole tree: syncing
+/// its files one by one takes a commit each.
+pub(super) fn sync_file_system(path: &Path) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(path)?)?)
+}
+
+/// Moves a directory out of sight, where opening the store would remove it too.
+pub(super) fn condemn(store: &Path, path: &Path) -> io::Result<PathBuf> {
+    let grave = store
+        .join("work")
+        .join(format!("gone-{:032x}", rand::random::<u128>()));
+    fs::rename(path, &grave)?;
+    Ok(grave)
+}
+
+/// Moves a host tree into place.
+pub(super) fn install_host(store: &Path, work: &WorkDirectory, id: &ImageId) -> Result<(), Error> {
+    let path = host_directory(store, id);
+    sync_file_system(work.path())
+        .and_then(|()| fs::rename(work.path(), &path))
+        .and_then(|()| sync_directory(&store.join("host")))
+        .map_err(|e| Error::io("installing", &path, e))
+}

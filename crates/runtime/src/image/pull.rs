@@ -1,0 +1,510 @@
+//! Pulls: one per reference, platform and credentials, however many wait for it.
+//!
+//! A pull runs as a task of its own, so no waiter's fate is the pull's; it ends early only when
+//! the last waiter has gone. Layers that two pulls share come once, by a lock per layer.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::BufReader;
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use jiff::Timestamp;
+use lifecycle::backend::{Platform, PullProgress, RegistryAuth};
+use secrecy::ExposeSecret as _;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use super::digest::Digest;
+use super::disk::WorkDirectory;
+use super::index::{ImageRecord, Name};
+use super::manifest::{self, Configuration, Descriptor, Document, Manifest};
+use super::reference::Reference;
+use super::registry::{Fetched, Session};
+use super::store::{Inner, Lease, Pin, Store, run_blocking};
+use super::unpack::{Bounds, unpack};
+use super::{Error, ImageId, this_platform};
+
+/// Configurations are a few kilobytes; some builders put whole histories into them.
+const CONFIGURATION_BYTES_MAX: u64 = 8 << 20;
+/// An index may point to an index; nobody nests deeper.
+const INDEX_DEPTH_MAX: usize = 3;
+/// Progress is told in steps of at least this many bytes, so that a fast link does not drown
+/// its listeners.
+const PROGRESS_STEP_BYTES: u64 = 256 << 10;
+
+/// Pulls under way.
+#[derive(Default)]
+pub(super) struct Flights {
+    active: Mutex<HashMap<Key, Arc<Flight>>>,
+}
+
+/// What makes two pulls the same. Credentials are part of it, or a caller without any would
+/// receive what another's opened.
+#[derive(Clone, PartialEq, Eq, Hash)]
+struct Key {
+    reference: String,
+    os: String,
+    arch: String,
+    credentials: Option<Digest>,
+}
+
+struct Flight {
+    outcome: watch::Sender<Option<Result<Arc<Lease>, Error>>>,
+    listeners: Mutex<Listeners>,
+    cancel: CancellationToken,
+}
+
+#[derive(Default)]
+struct Listeners {
+    /// Told to those who join late.
+    resolved: Option<PullProgress>,
+    senders: Vec<mpsc::Sender<PullProgress>>,
+}
+
+/// One who waits. The last to go takes the pull along.
+struct Waiter<'a> {
+    flights: &'a Flights,
+    key: Key,
+    flight: Arc<Flight>,
+    outcome: watch::Receiver<Option<Result<Arc<Lease>, Error>>>,
+}
+
+impl Drop for Waiter<'_> {
+    fn drop(&mut self) {
+        let mut active = self.flights.active.lock().expect("no panic while held");
+        // Under the lock nobody joins, and this waiter's own receiver still counts.
+        if self.flight.outcome.receiver_count() == 1 {
+            self.flight.cancel.cancel();
+            if active
+                .get(&self.key)
+                .is_some_and(|flight| Arc::ptr_eq(flight, &self.flight))
+            {
+                active.remove(&self.key);
+            }
+        }
+    }
+}
+
+impl Flight {
+    fn tell(&self, event: &PullProgress) {
+        let mut listeners = self.listeners.lock().expect("no panic while held");
+        if matches!(event, PullProgress::Resolved { .. }) {
+            listeners.resolved = Some(event.clone());
+        }
+        // A full channel drops the report; a closed one drops the listener.
+        listeners.senders.retain(|sender| {
+            !matches!(
+                sender.try_send(event.clone()),
+                Err(mpsc::error::TrySendError::Closed(_))
+            )
+        });
+    }
+}
+
+impl Store {
+    /// As [`Store::pull`]; the answer keeps the image until it is used.
+    pub(super) async fn pull_leased(
+        &self,
+        reference: &str,
+        auth: Option<&RegistryAuth>,
+        platform: Option<&Platform>,
+        progress: Option<mpsc::Sender<PullProgress>>,
+    ) -> Result<Arc<Lease>, Error> {
+        let parsed = self.inner.parse(reference)?;
+        let platform = platform.cloned().unwrap_or_else(this_platform);
+        let mut waiter = self.join(parsed, auth, platform, progress);
+        let outcome = waiter.outcome.wait_for(Option::is_some).await;
+        let outcome = outcome.map_err(|_| Error::Cancelled)?;
+        outcome.clone().expect("it was waited for")
+    }
+
+    fn join(
+        &self,
+        reference: Reference,
+        auth: Option<&RegistryAuth>,
+        platform: Platform,
+        progress: Option<mpsc::Sender<PullProgress>>,
+    ) -> Waiter<'_> {
+        let credentials = auth.map(|auth| {
+            Digest::of(format!("{}\0{}", auth.username, auth.password.expose_secret()).as_bytes())
+        });
+        let key = Key {
+            reference: reference.to_string(),
+            os: platform.os.clone(),
+            arch: platform.arch.clone(),
+            credentials,
+        };
+        let flights = &self.inner.flights;
+        let mut active = flights.active.lock().expect("no panic while held");
+        let (flight, is_new) = match active.get(&key) {
+            Some(flight) => (Arc::clone(flight), false),
+            None => {
+                let flight = Arc::new(Flight {
+                    outcome: watch::Sender::new(None),
+                    listeners: Mutex::default(),
+                    cancel: CancellationToken::new(),
+                });
+                active.insert(key.clone(), Arc::clone(&flight));
+                (flight, true)
+            }
+        };
+        let outcome = flight.outcome.subscribe();
+        if let Some(sender) = progress {
+            let mut listeners = flight.listeners.lock().expect("no panic while held");
+            if let Some(resolved) = &listeners.resolved {
+                let _ = sender.try_send(resolved.clone());
+            }
+            listeners.senders.push(sender);
+        }
+        drop(active);
+        if is_new {
+            let pull = Pull {
+                store: Arc::clone(&self.inner),
+                reference,
+                auth: auth.cloned(),
+                platform,
+                flight: Arc::clone(&flight),
+            };
+            tokio::spawn(pull.run(key.clone()));
+        }
+        Waiter {
+            flights,
+            key,
+            flight,
+            outcome,
+        }
+    }
+}
+
+struct Pull {
+    store: Arc<Inner>,
+    reference: Reference,
+    auth: Option<RegistryAuth>,
+    platform: Platform,
+    flight: Arc<Flight>,
+}
+
+impl Pull {
+    async fn run(self, key: Key) {
+        let cancel = self.flight.cancel.clone();
+        let outcome = tokio::select! {
+            outcome = self.image() => outcome,
+            () = cancel.cancelled() => Err(Error::Cancelled),
+        };
+        let mut active = self
+            .store
+            .flights
+            .active
+            .lock()
+            .expect("no panic while held");
+        if active
+            .get(&key)
+            .is_some_and(|flight| Arc::ptr_eq(flight, &self.flight))
+        {
+            active.remove(&key);
+        }
+        drop(active);
+        self.flight
+            .outcome
+            .send_replace(Some(outcome.map(Arc::new)));
+    }
+
+    async fn image(&self) -> Result<Lease, Error> {
+        let store = &self.store;
+        let session = store
+            .client
+            .session(&store.config, &self.reference, self.auth.as_ref())?;
+        let (manifest, digest) = self.manifest(&session).await?;
+        let what = format!("the configuration {}", manifest.config.digest);
+        let document = session
+            .blob(manifest.config.digest, CONFIGURATION_BYTES_MAX)
+            .await?;
+        let configuration = Configuration::parse(&what, &document)?;
+        configuration.check_platform(&self.reference.to_string(), &self.platform)?;
+        let layers = pair_layers(&what, &manifest, &configuration)?;
+        let _pins = self.layers(&session, &layers).await?;
+        let record = ImageRecord {
+            id: ImageId(digest.to_string().into()),
+            layers: configuration.diff_ids,
+            config: Arc::new(configuration.config),
+            document: String::from_utf8_lossy(&document).into(),
+            created_at: Timestamp::now(),
+        };
+        let name = Name::new(self.reference.to_string(), &self.platform);
+        let store = Arc::clone(store);
+        run_blocking(move || store.add_image(record, &[name])).await
+    }
+
+    async fn manifest(&self, session: &Session<'_>) -> Result<(Manifest, Digest), Error> {
+        let reference = self.reference.to_string();
+        let mut fetched = session.root_manifest().await?;
+        for _ in 0..INDEX_DEPTH_MAX {
+            let Fetched { bytes, digest } = fetched;
+            match Document::parse(&format!("the manifest {digest}"), &bytes)? {
+                Document::Image(manifest) => return Ok((manifest, digest)),
+                Document::Index(manifests) => {
+                    let chosen = manifest::select(&reference, &manifests, &self.platform)?;
+                    fetched = session.manifest_by_digest(chosen.digest).await?;
+                }
+            }
+        }
+        Err(manifest::corrupt(
+            &reference,
+            "its indexes point at each other",
+        ))
+    }
+
+    /// Brings every layer here, several at once.
+    async fn layers(
+        &self,
+        session: &Session<'_>,
+        layers: &[(Descriptor, Digest)],
+    ) -> Result<Vec<Pin>, Error> {
+        let total_bytes = layers.iter().map(|(blob, _)| blob.size).sum();
+        self.flight.tell(&PullProgress::Resolved {
+            layers: layers.len(),
+            total_bytes,
+        });
+        let received = &Received {
+            bytes: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+        };
+        let pins = stream::iter(layers.to_vec())
+            .map(async |(blob, diff_id)| self.layer(session, &blob, diff_id, received).await)
+            .buffer_unordered(self.store.config.limits.concurrent_layers.max(1))
+            .try_collect()
+            .await?;
+        self.flight
+            .tell(&PullProgress::Downloaded { bytes: total_bytes });
+        Ok(pins)
+    }
+
+    async fn layer(
+        &self,
+        session: &Session<'_>,
+        blob: &Descriptor,
+        diff_id: Digest,
+        received: &Received,
+    ) -> Result<Pin, Error> {
+        let lock = self.store.layer_lock(&diff_id).lock_owned().await;
+        let pin = match self.store.pin(&diff_id) {
+            Some(pin) => {
+                received.add(blob.size, &self.flight);
+                pin
+            }
+            None => {
+                self.fetch_layer(session, blob, diff_id, Arc::new(lock), received)
+                    .await?
+            }
+        };
+        self.flight.tell(&PullProgress::Unpacked {
+            digest: diff_id.to_string(),
+        });
+        Ok(pin)
+    }
+
+    async fn fetch_layer(
+        &self,
+        session: &Session<'_>,
+        blob: &Descriptor,
+        diff_id: Digest,
+        lock: Arc<tokio::sync::OwnedMutexGuard<()>>,
+        received: &Received,
+    ) -> Result<Pin, Error> {
+        let limits = &self.store.config.limits;
+        if blob.size > limits.layer_bytes {
+            return Err(Error::TooLarge {
+                what: format!("the layer {}", blob.digest),
+                limit: limits.layer_bytes,
+                unit: "bytes",
+                setting: "layer_bytes",
+            });
+        }
+        let _slot = self
+            .store
+            .layer_slots
+            .acquire()
+            .await
+            .expect("the semaphore is never closed");
+        let download = Download::begin(&self.store, blob.digest, diff_id);
+        // Both threads that may outlive this future hold the lock, so that no second pull
+        // touches the file while they do.
+        let hold = Arc::clone(&lock) as super::registry::Hold;
+        let before = AtomicU64::new(0);
+        let on_bytes = |have: u64| {
+            let last = before.swap(have, Ordering::Relaxed);
+            received.change(last, have, &self.flight);
+        };
+        session
+            .download(blob, &download.path(), &hold, &on_bytes)
+            .await?;
+        let (store, bounds) = (Arc::clone(&self.store), self.bounds());
+        let blob = blob.digest;
+        run_blocking(move || {
+            let _lock = lock;
+            let result = unpack_blob(&store, &download.path(), blob, diff_id, &bounds);
+            // Unpacked, or proven useless: either way it has served.
+            if !matches!(result, Err(Error::Cancelled | Error::DiskFull { .. })) {
+                let _ = std::fs::remove_file(download.path());
+            }
+            result
+        })
+        .await
+    }
+
+    fn bounds(&self) -> Bounds {
+        let limits = &self.store.config.limits;
+        Bounds {
+            bytes: limits.layer_bytes,
+            entries: limits.layer_entries,
+            cancel: self.flight.cancel.clone(),
+        }
+    }
+}
+
+fn unpack_blob(
+    store: &Arc<Inner>,
+    path: &std::path::Path,
+    blob: Digest,
+    diff_id: Digest,
+    bounds: &Bounds,
+) -> Result<Pin, Error> {
+    let what = format!("the layer {blob}");
+    let file = File::open(path).map_err(|e| Error::io("opening", path, e))?;
+    let (work, unpacked) = unpack_into_work(
+        store,
+        BufReader::with_capacity(256 << 10, file),
+        &what,
+        bounds,
+    )?;
+    if unpacked.diff_id != diff_id {
+        let message = format!(
+            "uncompressed its digest is {}, but the configuration names {diff_id}",
+            unpacked.diff_id
+        );
+        return Err(manifest::corrupt(&what, &message));
+    }
+    store.add_layer(&work, unpacked)
+}
+
+/// Unpacks a tar into `fs` of a new work directory.
+pub(super) fn unpack_into_work(
+    store: &Inner,
+    input: impl std::io::BufRead,
+    what: &str,
+    bounds: &Bounds,
+) -> Result<(WorkDirectory, super::unpack::Unpacked), Error> {
+    let work = WorkDirectory::new(&store.directory)?;
+    let fs = work.path().join("fs");
+    let made = std::fs::create_dir(&fs).and_then(|()| {
+        use std::os::unix::fs::PermissionsExt as _;
+        std::fs::set_permissions(&fs, std::fs::Permissions::from_mode(0o755))?;
+        File::open(&fs)
+    });
+    let root = made.map_err(|e| Error::io("making", &fs, e))?;
+    let unpacked = unpack(input, root.as_fd(), what, bounds)?;
+    Ok((work, unpacked))
+}
+
+/// The layers of a manifest with what they are once uncompressed.
+pub(super) fn pair_layers(
+    what: &str,
+    manifest: &Manifest,
+    configuration: &Configuration,
+) -> Result<Vec<(Descriptor, Digest)>, Error> {
+    if manifest.layers.is_empty() {
+        return Err(manifest::corrupt(
+            what,
+            "the image has no layers, so nothing can run in it",
+        ));
+    }
+    if manifest.layers.len() != configuration.diff_ids.len() {
+        return Err(manifest::corrupt(
+            what,
+            "it names another number of layers than the manifest",
+        ));
+    }
+    if let Some(layer) = manifest
+        .layers
+        .iter()
+        .find(|layer| !is_layer(&layer.media_type))
+    {
+        let message = format!(
+            "{} is no file system layer: this is not an image",
+            layer.media_type
+        );
+        return Err(manifest::corrupt(what, &message));
+    }
+    Ok(manifest
+        .layers
+        .iter()
+        .cloned()
+        .zip(configuration.diff_ids.iter().copied())
+        .collect())
+}
+
+/// Whether a media type is a tar of files. Compression is found out from the bytes.
+fn is_layer(media_type: &str) -> bool {
+    let is_encrypted = media_type.ends_with("+encrypted");
+    let is_tar =
+        media_type.is_empty() || media_type.contains(".tar") || media_type.contains("rootfs.diff");
+    is_tar && !is_encrypted
+}
+
+/// A file under `downloads/` that garbage collection leaves alone meanwhile.
+struct Download {
+    store: Arc<Inner>,
+    name: String,
+}
+
+impl Download {
+    fn begin(store: &Arc<Inner>, blob: Digest, diff_id: Digest) -> Self {
+        // Both digests: a hostile configuration may pair one blob with another diff id, and
+        // the lock that guards the file is the diff id's.
+        let name = format!("{}.{}", blob.hex(), diff_id.hex());
+        store.index().downloading.insert(name.clone());
+        Self {
+            store: Arc::clone(store),
+            name,
+        }
+    }
+
+    fn path(&self) -> std::path::PathBuf {
+        self.store.directory.join("downloads").join(&self.name)
+    }
+}
+
+impl Drop for Download {
+    fn drop(&mut self) {
+        self.store.index().downloading.remove(&self.name);
+    }
+}
+
+/// Bytes of all layers of one pull.
+struct Received {
+    bytes: AtomicU64,
+    told: AtomicU64,
+}
+
+impl Received {
+    fn add(&self, bytes: u64, flight: &Flight) {
+        self.change(0, bytes, flight);
+    }
+
+    /// One layer's share went from `before` to `now`; it shrinks when an attempt starts over.
+    fn change(&self, before: u64, now: u64, flight: &Flight) {
+        let total = if now >= before {
+            self.bytes.fetch_add(now - before, Ordering::Relaxed) + (now - before)
+        } else {
+            self.bytes.fetch_sub(before - now, Ordering::Relaxed) - (before - now)
+        };
+        let told = self.told.load(Ordering::Relaxed);
+        if total >= told + PROGRESS_STEP_BYTES || total < told {
+            self.told.store(total, Ordering::Relaxed);
+            flight.tell(&PullProgress::Downloaded { bytes: total });
+        }
+    }
+}

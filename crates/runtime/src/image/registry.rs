@@ -1,0 +1,467 @@
+//! The client side of the registry protocol: manifests and blobs, with authentication, mirrors,
+//! bounded retries and resumed downloads.
+//!
+//! Nothing that arrives here is believed before its digest is checked; what a manifest's tag
+//! means is the one thing a registry is trusted with. Credentials go to the registry named in
+//! the reference and to the token service it names, never to a mirror and never across a
+//! redirect to another host. It knows nothing of layers or the store.
+
+mod access;
+mod download;
+
+pub(super) use download::Hold;
+
+use std::net::IpAddr;
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use backon::{ExponentialBuilder, Retryable as _};
+use lifecycle::backend::RegistryAuth;
+use reqwest::header::{ACCEPT, CONTENT_TYPE};
+use reqwest::{Response, StatusCode, Url};
+
+use super::digest::Digest;
+use super::manifest;
+use super::reference::Reference;
+use super::{Config, Error};
+
+/// A connection that is not there after this long will not come.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+/// A registry that sends nothing for this long has hung; a slow one still sends.
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
+/// Redirects of a blob to its storage: one is usual, a few are possible.
+const REDIRECTS_MAX: usize = 5;
+/// Attempts at one request or blob, the first included. With the waits between them a registry
+/// has about three seconds to come back.
+const ATTEMPTS_MAX: usize = 4;
+const RETRY_WAIT_FIRST: Duration = Duration::from_millis(200);
+const RETRY_WAIT_LONGEST: Duration = Duration::from_secs(3);
+/// Registries accept manifests of at most 4 MiB.
+const MANIFEST_BYTES_MAX: u64 = 4 << 20;
+/// Of an error answer this much is read for its message.
+const ERROR_BYTES_MAX: u64 = 16 << 10;
+
+/// What all pulls share: connections.
+#[derive(Debug)]
+pub(super) struct Client {
+    /// Goes through the proxy that the environment names.
+    outside: OnceLock<reqwest::Client>,
+    /// Never does: a proxy's loopback is not ours.
+    loopback: OnceLock<reqwest::Client>,
+}
+
+/// One pull's conversation with a registry and its mirrors.
+pub(super) struct Session<'a> {
+    client: &'a Client,
+    reference: &'a Reference,
+    auth: Option<&'a RegistryAuth>,
+    /// Mirrors first, the registry itself last.
+    endpoints: Vec<Endpoint>,
+}
+
+/// A manifest whose bytes fit its digest.
+pub(super) struct Fetched {
+    pub(super) bytes: Vec<u8>,
+    pub(super) digest: Digest,
+}
+
+struct Endpoint {
+    /// `host[:port]`, for messages.
+    host: String,
+    /// Ends in `/v2/`.
+    api: Url,
+    is_origin: bool,
+    is_loopback: bool,
+    access: access::Access,
+}
+
+/// Why one request failed, before it is known what was asked for.
+enum Failure {
+    Status(StatusCode, String),
+    Broken(String),
+    Permanent(Error),
+}
+
+impl Client {
+    pub(super) fn new() -> Self {
+        Self {
+            outside: OnceLock::new(),
+            loopback: OnceLock::new(),
+        }
+    }
+
+    pub(super) fn session<'a>(
+        &'a self,
+        config: &Config,
+        reference: &'a Reference,
+        auth: Option<&'a RegistryAuth>,
+    ) -> Result<Session<'a>, Error> {
+        let mirrors = config
+            .mirrors
+            .get(&reference.registry)
+            .into_iter()
+            .flatten();
+        let mut endpoints = Vec::new();
+        for mirror in mirrors {
+            endpoints.push(Endpoint::new(mirror, false, config)?);
+        }
+        endpoints.push(Endpoint::new(reference.api_host(), true, config)?);
+        Ok(Session {
+            client: self,
+            reference,
+            auth,
+            endpoints,
+        })
+    }
+
+    /// Made at first use: reading the machine's certificates takes time, and a machine without
+    /// any can still use a loopback registry.
+    fn http(&self, endpoint: &Endpoint) -> Result<&reqwest::Client, Failure> {
+        let cell = if endpoint.is_loopback {
+            &self.loopback
+        } else {
+            &self.outside
+        };
+        if let Some(client) = cell.get() {
+            return Ok(client);
+        }
+        let mut builder = reqwest::Client::builder()
+            .user_agent(concat!("osb/", env!("CARGO_PKG_VERSION")))
+            .connect_timeout(CONNECT_TIMEOUT)
+            .read_timeout(READ_TIMEOUT)
+            .redirect(reqwest::redirect::Policy::custom(redirect));
+        if endpoint.is_loopback {
+            builder = builder.no_proxy();
+        }
+        let client = builder.build().map_err(|e| {
+            Failure::Permanent(Error::Registry {
+                registry: endpoint.host.clone(),
+                message: format!(
+                    "TLS could not be set up ({}); install the package ca-certificates",
+                    innermost(&e)
+                ),
+                is_transient: false,
+            })
+        })?;
+        Ok(cell.get_or_init(|| client))
+    }
+}
+
+/// Follows a few redirects, never from TLS to plain HTTP. reqwest itself drops the credentials
+/// when the host changes.
+fn redirect(attempt: reqwest::redirect::Attempt<'_>) -> reqwest::redirect::Action {
+    let was_tls = attempt
+        .previous()
+        .last()
+        .is_some_and(|url| url.scheme() == "https");
+    if attempt.previous().len() > REDIRECTS_MAX {
+        attempt.error("too many redirects")
+    } else if was_tls && attempt.url().scheme() != "https" {
+        attempt.error("a redirect leads from TLS to plain HTTP")
+    } else {
+        attempt.follow()
+    }
+}
+
+impl Endpoint {
+    fn new(address: &str, is_origin: bool, config: &Config) -> Result<Self, Error> {
+        let invalid = |message: &str| Error::InvalidReference {
+            reference: address.to_owned(),
+            message: message.to_owned(),
+        };
+        let parse = |text: &str| {
+            Url::parse(text).map_err(|e| invalid(&format!("it is not a registry's address: {e}")))
+        };
+        let mut api = if address.contains("://") {
+            parse(address)?
+        } else {
+            let probe = parse(&format!("https://{address}"))?;
+            let is_insecure = |entry: &String| entry == address || probe.host_str() == Some(entry);
+            let is_plain =
+                is_loopback(&probe) || config.insecure_registries.iter().any(is_insecure);
+            parse(&format!(
+                "{}://{address}",
+                if is_plain { "http" } else { "https" }
+            ))?
+        };
+        if !matches!(api.scheme(), "http" | "https") || api.cannot_be_a_base() {
+            return Err(invalid("a registry is reached by http or https"));
+        }
+        let prefix = api.path().trim_end_matches('/').to_owned();
+        api.set_path(&format!("{prefix}/v2/"));
+        let mut host = api.host_str().unwrap_or_default().to_owned();
+        if let Some(port) = api.port() {
+            host = format!("{host}:{port}");
+        }
+        let is_loopback = is_loopback(&api);
+        Ok(Self {
+            host,
+            api,
+            is_origin,
+            is_loopback,
+            access: access::Access::default(),
+        })
+    }
+}
+
+fn is_loopback(url: &Url) -> bool {
+    let host = url.host_str().unwrap_or_default();
+    let address = host.trim_start_matches('[').trim_end_matches(']');
+    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+impl Session<'_> {
+    /// The manifest or index that the reference means.
+    pub(super) async fn root_manifest(&self) -> Result<Fetched, Error> {
+        self.manifest(&self.reference.selector(), self.reference.digest)
+            .await
+    }
+
+    /// A manifest by its digest, as an index names it.
+    pub(super) async fn manifest_by_digest(&self, digest: Digest) -> Result<Fetched, Error> {
+        self.manifest(&digest.to_string(), Some(digest)).await
+    }
+
+    async fn manifest(&self, selector: &str, expected: Option<Digest>) -> Result<Fetched, Error> {
+        let path = format!("{}/manifests/{selector}", self.reference.repository);
+        let bytes = self
+            .fetch(
+                &path,
+                MANIFEST_BYTES_MAX,
+                Some(&manifest::ACCEPT.join(", ")),
+            )
+            .await?;
+        let digest = Digest::of(&bytes);
+        if expected.is_some_and(|expected| expected != digest) {
+            return Err(manifest::corrupt(
+                &format!("the manifest {selector}"),
+                &format!("its digest is {digest}"),
+            ));
+        }
+        Ok(Fetched { bytes, digest })
+    }
+
+    /// A small blob, whole.
+    pub(super) async fn blob(&self, digest: Digest, bytes_max: u64) -> Result<Vec<u8>, Error> {
+        let path = format!("{}/blobs/{digest}", self.reference.repository);
+        let bytes = self.fetch(&path, bytes_max, None).await?;
+        match Digest::of(&bytes) {
+            actual if actual == digest => Ok(bytes),
+            actual => Err(manifest::corrupt(
+                &format!("the blob {digest}"),
+                &format!("its digest is {actual}"),
+            )),
+        }
+    }
+
+    /// Asks each endpoint in turn, each with its retries; the registry's own answer counts.
+    async fn fetch(&self, path: &str, max: u64, accept: Option<&str>) -> Result<Vec<u8>, Error> {
+        let mut last = None;
+        for endpoint in &self.endpoints {
+            let attempt = || async {
+                let response = self.get(endpoint, path, accept, None).await?;
+                bounded_body(response, max).await
+            };
+            match self.with_retries(attempt).await {
+                Ok(bytes) => return Ok(bytes),
+                Err(failure) => last = Some(self.explain(endpoint, path, failure)),
+            }
+        }
+        Err(last.expect("there is always the registry itself"))
+    }
+
+    async fn with_retries<T, F: Future<Output = Result<T, Failure>>>(
+        &self,
+        attempt: impl FnMut() -> F,
+    ) -> Result<T, Failure> {
+        let waits = ExponentialBuilder::default()
+            .with_min_delay(RETRY_WAIT_FIRST)
+            .with_max_delay(RETRY_WAIT_LONGEST)
+            .with_max_times(ATTEMPTS_MAX - 1)
+            .with_jitter();
+        attempt.retry(waits).when(Failure::is_transient).await
+    }
+
+    /// One request. A refusal that names a way to authenticate is answered once.
+    async fn get(
+        &self,
+        endpoint: &Endpoint,
+        path: &str,
+        accept: Option<&str>,
+        range_from: Option<u64>,
+    ) -> Result<Response, Failure> {
+        let mut url = endpoint
+            .api
+            .join(path)
+            .map_err(|e| Failure::Broken(e.to_string()))?;
+        if !endpoint.is_origin {
+            url.query_pairs_mut()
+                .append_pair("ns", &self.reference.registry);
+        }
+        let http = self.client.http(endpoint)?;
+        let mut has_answered_challenge = false;
+        loop {
+            let mut request = http.get(url.clone());
+            if let Some(accept) = accept {
+                request = request.header(ACCEPT, accept);
+            }
+            if let Some(from) = range_from {
+                request = request.header(reqwest::header::RANGE, format!("bytes={from}-"));
+            }
+            if let Some(authorization) = endpoint.access.header() {
+                request = request.header(reqwest::header::AUTHORIZATION, authorization);
+            }
+            let response = request
+                .send()
+                .await
+                .map_err(|e| Failure::from_reqwest(&e))?;
+            match response.status() {
+                status if status.is_success() => return Ok(response),
+                StatusCode::UNAUTHORIZED if !has_answered_challenge => {
+                    has_answered_challenge = true;
+                    let auth = self.auth.filter(|_| endpoint.is_origin);
+                    let repository = &self.reference.repository;
+                    endpoint
+                        .access
+                        .answer(http, &response, &endpoint.api, repository, auth)
+                        .await?;
+                }
+                status => return Err(Failure::Status(status, message_of(response).await)),
+            }
+        }
+    }
+
+    fn explain(&self, endpoint: &Endpoint, path: &str, failure: Failure) -> Error {
+        let registry = endpoint.host.clone();
+        let reference = self.reference.to_string();
+        let is_transient = failure.is_transient();
+        match failure {
+            Failure::Permanent(error) => error,
+            Failure::Broken(message) => Error::Registry {
+                registry,
+                message: format!("{message} (after {ATTEMPTS_MAX} attempts)"),
+                is_transient,
+            },
+            Failure::Status(StatusCode::NOT_FOUND, message) if path.contains("/manifests/") => {
+                Error::NotFound {
+                    reference,
+                    message: format!(
+                        "registry {registry} says: {message}; check the name and the tag"
+                    ),
+                }
+            }
+            Failure::Status(
+                status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN),
+                message,
+            ) => {
+                let advice = match (self.auth, endpoint.is_origin) {
+                    (None, _) | (_, false) => {
+                        "it does not exist there or needs credentials; check the name or pass a user \
+                         name and password"
+                    }
+                    (Some(_), true) => "check the user name, the password and what they may pull",
+                };
+                Error::Unauthorized {
+                    reference,
+                    message: format!("{status}: {message}; {advice}"),
+                }
+            }
+            Failure::Status(status, message) => Error::Registry {
+                registry,
+                message: format!("it answered {status}: {message}"),
+                is_transient,
+            },
+        }
+    }
+}
+
+impl Failure {
+    fn is_transient(&self) -> bool {
+        match self {
+            Self::Broken(_) => true,
+            Self::Permanent(_) => false,
+            Self::Status(status, _) => {
+                status.is_server_error()
+                    || matches!(
+                        *status,
+                        StatusCode::TOO_MANY_REQUESTS | StatusCode::REQUEST_TIMEOUT
+                    )
+            }
+        }
+    }
+
+    fn from_reqwest(error: &reqwest::Error) -> Self {
+        Self::Broken(innermost(error))
+    }
+}
+
+/// The last cause: reqwest's own text only repeats the address.
+fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+async fn bounded_body(mut response: Response, max: u64) -> Result<Vec<u8>, Failure> {
+    let mut bytes = Vec::new();
+    loop {
+        match response.chunk().await {
+            Ok(None) => return Ok(bytes),
+            Ok(Some(chunk)) if bytes.len() as u64 + chunk.len() as u64 <= max => {
+                bytes.extend_from_slice(&chunk);
+            }
+            Ok(Some(_)) => {
+                return Err(Failure::Permanent(manifest::corrupt(
+                    "the registry's answer",
+                    &format!(
+                        "it is larger than {max} bytes, which no manifest or configuration is"
+                    ),
+                )));
+            }
+            Err(error) => return Err(Failure::from_reqwest(&error)),
+        }
+    }
+}
+
+/// What the registry says went wrong, in a line.
+async fn message_of(response: Response) -> String {
+    #[derive(serde::Deserialize)]
+    struct Envelope {
+        errors: Vec<Item>,
+    }
+    #[derive(serde::Deserialize)]
+    struct Item {
+        #[serde(default)]
+        code: String,
+        #[serde(default)]
+        message: String,
+    }
+    let is_json = response
+        .headers()
+        .get(CONTENT_TYPE)
+        .is_some_and(|kind| kind.as_bytes().starts_with(b"application/json"));
+    let reason = response
+        .status()
+        .canonical_reason()
+        .unwrap_or("no reason given")
+        .to_owned();
+    if !is_json {
+        return reason;
+    }
+    let Ok(bytes) = bounded_body(response, ERROR_BYTES_MAX).await else {
+        return reason;
+    };
+    match serde_json::from_slice::<Envelope>(&bytes).map(|envelope| envelope.errors) {
+        Ok(errors) if !errors.is_empty() => {
+            let Item { code, message } = &errors[0];
+            if message.is_empty() {
+                code.clone()
+            } else {
+                message.clone()
+            }
+        }
+        _ => reason,
+    }
+}
