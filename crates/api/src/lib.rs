@@ -29,6 +29,7 @@ pub mod sandbox;
 pub mod secret;
 pub mod signed_route;
 pub mod snapshot;
+pub mod spec;
 pub mod template;
 pub mod validate;
 pub mod volume;

@@ -329,33 +329,43 @@ pub struct Sandbox {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct AllocationSummary {
-    /// Always `pool`.
-    #[serde(default = "AllocationSummary::mode_pool")]
-    pub mode: String,
+    /// How it was had.
+    #[serde(default)]
+    pub mode: AllocationMode,
     /// The pool's name.
     #[serde(alias = "pool_ref")]
     pub pool_ref: String,
-    /// Always `allocated`.
-    #[serde(default = "AllocationSummary::state_allocated")]
-    pub state: String,
+    /// Whether it has it.
+    #[serde(default)]
+    pub state: AllocationState,
+}
+
+/// How a sandbox was had.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AllocationMode {
+    /// From a pool.
+    #[default]
+    Pool,
+}
+
+/// Whether a sandbox was had.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "lowercase")]
+pub enum AllocationState {
+    /// It was.
+    #[default]
+    Allocated,
 }
 
 impl AllocationSummary {
     /// A sandbox taken from this pool.
     pub fn from_pool(pool_ref: impl Into<String>) -> Self {
         Self {
-            mode: Self::mode_pool(),
+            mode: AllocationMode::Pool,
             pool_ref: pool_ref.into(),
-            state: Self::state_allocated(),
+            state: AllocationState::Allocated,
         }
-    }
-
-    fn mode_pool() -> String {
-        "pool".to_owned()
-    }
-
-    fn state_allocated() -> String {
-        "allocated".to_owned()
     }
 }
 

@@ -52,6 +52,47 @@ macro_rules! open_enum {
             $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)*
         } unknown as $unknown:literal
     ) => {
+        open_enum!(@type $(#[$doc])* $name { $($(#[$variant_doc])* $variant = $text,)* } $unknown);
+        open_enum!(@schema $name [$($text,)*] {
+            use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+            ObjectBuilder::new()
+                .schema_type(SchemaType::Type(Type::String))
+                .examples([$(serde_json::Value::from($text),)*])
+                .description(Some(concat!(
+                    $("`", $text, "` ",)*
+                    "are the known values; later versions may add others."
+                )))
+                .into()
+        });
+    };
+    (
+        $(#[$doc:meta])* $name:ident {
+            $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)*
+        } unknown as $unknown:literal, but sends only these
+    ) => {
+        open_enum!(@type $(#[$doc])* $name { $($(#[$variant_doc])* $variant = $text,)* } $unknown);
+        open_enum!(@schema $name [$($text,)*] {
+            use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
+            ObjectBuilder::new()
+                .schema_type(SchemaType::Type(Type::String))
+                .enum_values(Some([$($text,)*]))
+                .into()
+        });
+    };
+    (@schema $name:ident [$($text:literal,)*] $schema:block) => {
+        impl utoipa::PartialSchema for $name {
+            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
+                $schema
+            }
+        }
+
+        impl utoipa::ToSchema for $name {}
+    };
+    (
+        @type $(#[$doc:meta])* $name:ident {
+            $($(#[$variant_doc:meta])* $variant:ident = $text:literal,)*
+        } $unknown:literal
+    ) => {
         $(#[$doc])*
         #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum $name {
@@ -101,22 +142,6 @@ macro_rules! open_enum {
                 Ok(Self::from_wire(&text))
             }
         }
-
-        impl utoipa::PartialSchema for $name {
-            fn schema() -> utoipa::openapi::RefOr<utoipa::openapi::schema::Schema> {
-                use utoipa::openapi::schema::{ObjectBuilder, SchemaType, Type};
-                ObjectBuilder::new()
-                    .schema_type(SchemaType::Type(Type::String))
-                    .examples([$(serde_json::Value::from($text),)*])
-                    .description(Some(concat!(
-                        $("`", $text, "` ",)*
-                        "are the known values; later versions may add others."
-                    )))
-                    .into()
-            }
-        }
-
-        impl utoipa::ToSchema for $name {}
     };
 }
 pub(crate) use open_enum;

@@ -97,7 +97,7 @@ open_enum!(
         ExecutionCount = "execution_count",
         /// Nothing happened, the stream lives.
         Ping = "ping",
-    } unknown as "unknown"
+    } unknown as "unknown", but sends only these
 );
 
 /// How an execution failed.

@@ -23,6 +23,9 @@ pub const SEARCH_PATTERN_DEFAULT: &str = "**";
 pub struct FileInfo {
     /// Absolute path.
     pub path: String,
+    /// Extension: the path again, percent-encoded, when its bytes are not UTF-8.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub raw_path: Option<String>,
     /// What it is.
     #[serde(rename = "type", default, skip_serializing_if = "Option::is_none")]
     pub kind: Option<FileKind>,
