@@ -234,6 +234,8 @@ enum Match {
     To(Ipv4Bytes, u8),
     /// Belongs to a connection that was let through before.
     Established,
+    /// Begins a connection.
+    New,
 }
 
 const REGISTER: u32 = 1;
@@ -298,16 +300,8 @@ impl Match {
                 fib(rule, RESULT_ADDRESS_TYPE, DESTINATION);
                 compare(rule, EQUAL, &LOCAL.to_ne_bytes());
             }
-            Self::Established => {
-                const KEY_STATE: u32 = 0;
-                const ESTABLISHED_OR_RELATED: u32 = 0x2 | 0x4;
-                expression(rule, "ct", |a| {
-                    a.u32_be(1, REGISTER);
-                    a.u32_be(2, KEY_STATE);
-                });
-                mask(rule, ESTABLISHED_OR_RELATED.to_ne_bytes());
-                compare(rule, NOT_EQUAL, &0_u32.to_ne_bytes());
-            }
+            Self::Established => connection_state(rule, 0x2 | 0x4),
+            Self::New => connection_state(rule, 0x8),
         }
     }
 }
@@ -413,7 +407,7 @@ impl Ruleset {
     fn limit_connections(&mut self, chain: &str, from: &Match) {
         const ADD: u32 = 0;
         const DROP: u32 = 0;
-        self.rule(chain, &[from], |rule| {
+        self.rule(chain, &[from, &Match::New], |rule| {
             Match::Protocol(PROTOCOL_IPV4).write(rule);
             payload(rule, BASE_NETWORK, SOURCE_OFFSET, 4);
             expression(rule, "dynset", |a| {
@@ -444,6 +438,16 @@ impl Ruleset {
 
 /// `struct nfgenmsg`: family, version, resource.
 const HEADER: [u8; 4] = [FAMILY_INET, 0, 0, 0];
+
+fn connection_state(rule: &mut Attributes<'_>, states: u32) {
+    const KEY_STATE: u32 = 0;
+    expression(rule, "ct", |a| {
+        a.u32_be(1, REGISTER);
+        a.u32_be(2, KEY_STATE);
+    });
+    mask(rule, states.to_ne_bytes());
+    compare(rule, NOT_EQUAL, &0_u32.to_ne_bytes());
+}
 
 fn connection_limit_expression(a: &mut Attributes<'_>) {
     /// Matches above the limit and not below it.

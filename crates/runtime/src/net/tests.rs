@@ -720,7 +720,11 @@ fn one_sandbox_cannot_fill_the_hosts_table_of_connections() {
             let neighbour = pool.take(Network::Outside).await.unwrap();
             let receiver = world.listener(world.outside.as_fd(), FAR, PORT);
             let early = world.sender(&slot);
-            assert!(arrives_from(&early, &receiver, FAR));
+            early.send_to(b"hello", (FAR, PORT)).unwrap();
+            let (_, from) = receiver.recv_from(&mut [0; 8]).unwrap();
+            // A connection is one when it was answered.
+            receiver.send_to(b"answer", from).unwrap();
+            assert_eq!(receive(&early).0, "answer");
             // A flow per destination port; nobody listens on most of them.
             let flood = world.sender(&slot);
             for port in 10_000..10_000 + firewall::CONNECTIONS_PER_SANDBOX {
