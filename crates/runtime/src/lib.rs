@@ -1,3 +1,19 @@
-//! Containers without Docker.
+//! Containers without Docker: sandboxes made of kernel namespaces, an overlay of image layers,
+//! cgroups and a seccomp filter, in a few milliseconds.
 
+#![deny(unsafe_code)]
+
+mod backend;
+pub mod cgroup;
+mod config;
 pub mod image;
+mod init;
+pub mod net;
+mod program;
+mod sandbox;
+mod seccomp;
+pub mod spawner;
+mod sys;
+
+pub use backend::Embedded;
+pub use config::{Config, EXECD_PORT};

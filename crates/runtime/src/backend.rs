@@ -1,0 +1,520 @@
+//! The embedded backend: images, slots, cgroups and the spawner behind the trait that the
+//! lifecycle service speaks.
+//!
+//! Keeps no policy. All it knows is in memory for speed and on disk for the next server; nothing
+//! here outlives the process but the sandboxes themselves.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::id::{SandboxId, SnapshotId};
+use async_trait::async_trait;
+use lifecycle::backend::{
+    Backend, Capabilities, ConnectError, Created, Error, Event, LogQuery, Logs, Observed, Platform,
+    PullProgress, SnapshotDetails, Source, Spec, Stream, Target,
+};
+use tokio::net::UnixStream;
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
+use tokio_util::task::TaskTracker;
+
+use crate::config::{Config, Layout};
+use crate::net::{NotConnected, Pool};
+use crate::sandbox::adopt::{self, Found};
+use crate::sandbox::build::{LOG_FILE, failed};
+use crate::sandbox::create::{chain, create, image_error};
+use crate::sandbox::skeleton::Skeletons;
+use crate::sandbox::{Sandbox, State, logs, removal, snapshot};
+use crate::spawner::Spawner;
+use crate::{cgroup, image, program};
+
+/// Creations that are worked on at once; the others wait their turn. More only add to each
+/// other's latency: the kernel makes namespaces and mounts one at a time.
+const CREATIONS_MAX: usize = 32;
+
+/// Directories that are removed at once. Removal is disk work nobody waits for.
+const REMOVALS_MAX: usize = 2;
+
+/// Events that a slow listener may fall behind by before it must list.
+const EVENTS_BEHIND_MAX: usize = 1024;
+
+/// With less free disk than this no sandbox can do anything useful.
+const FREE_BYTES_MIN: u64 = 32 << 20;
+
+/// The embedded backend. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Embedded {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Embedded {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Embedded")
+            .field("data_dir", &self.shared.layout.root())
+            .finish()
+    }
+}
+
+/// What all sandboxes share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) layout: Layout,
+    pub(crate) images: image::Store,
+    pub(crate) pool: Pool,
+    pub(crate) tree: cgroup::Tree,
+    pub(crate) spawner: Spawner,
+    /// execd, sealed.
+    pub(crate) program: OwnedFd,
+    pub(crate) skeletons: Skeletons,
+    pub(crate) tasks: TaskTracker,
+    /// Deletions that go on behind their callers.
+    pub(crate) behind: TaskTracker,
+    pub(crate) removals: Semaphore,
+    creations: Semaphore,
+    sandboxes: Mutex<HashMap<SandboxId, Entry>>,
+    events: broadcast::Sender<Event>,
+    _lock: File,
+}
+
+enum Entry {
+    /// Being made; the channel closes when that is over.
+    Creating(watch::Receiver<()>),
+    Here(Arc<Sandbox>),
+}
+
+impl Embedded {
+    /// Opens the data directory, takes back the sandboxes in it, finishes what an earlier server
+    /// left half done, and has a spawner and pools ready.
+    pub async fn open(config: Config) -> Result<Self, Error> {
+        let layout = Layout::new(&config.data_dir);
+        let ready = {
+            let (config, layout) = (config.clone(), layout.clone());
+            let runtime = tokio::runtime::Handle::current();
+            tokio::task::spawn_blocking(move || {
+                let _inside = runtime.enter();
+                make_ready(&config, &layout)
+            })
+        };
+        let ready = ready
+            .await
+            .map_err(|error| Error::Internal(format!("opening the backend panicked: {error}")))??;
+        let (spawner, arguments) = config.spawner.clone();
+        let shared = Arc::new(Shared {
+            images: ready.images,
+            pool: ready.pool,
+            tree: ready.tree,
+            program: ready.program,
+            spawner: Spawner::new(spawner, arguments),
+            skeletons: Skeletons::default(),
+            tasks: TaskTracker::new(),
+            behind: closed_tracker(),
+            removals: Semaphore::new(REMOVALS_MAX),
+            creations: Semaphore::new(CREATIONS_MAX),
+            sandboxes: Mutex::new(HashMap::new()),
+            events: broadcast::Sender::new(EVENTS_BEHIND_MAX),
+            _lock: ready.lock,
+            layout,
+            config,
+        });
+        shared
+            .spawner
+            .start()
+            .await
+            .map_err(|error| unavailable(&error))?;
+        ready.found.settle(&shared).await;
+        Ok(Self { shared })
+    }
+
+    /// The images and snapshots of this backend.
+    pub fn images(&self) -> &image::Store {
+        &self.shared.images
+    }
+
+    /// Waits until nothing of any deleted sandbox is left.
+    pub async fn settled(&self) {
+        self.shared.behind.wait().await;
+    }
+}
+
+struct Ready {
+    lock: File,
+    images: image::Store,
+    tree: cgroup::Tree,
+    pool: Pool,
+    program: OwnedFd,
+    found: Found,
+}
+
+/// The part of opening that blocks.
+fn make_ready(config: &Config, layout: &Layout) -> Result<Ready, Error> {
+    let io = |action: &str| {
+        let action = format!("{action} {}", layout.root().display());
+        move |source: std::io::Error| failed(action, source)
+    };
+    make_directories(layout).map_err(io("making directories in"))?;
+    let lock = lock(layout)?;
+    raise_open_files();
+    let images = image::Store::open(&layout.images(), config.images.clone())
+        .map_err(|error| unavailable(&error))?;
+    let cgroups = cgroup::Config::new(&config.data_dir);
+    let tree = cgroup::Tree::open(cgroups).map_err(|error| unavailable(&error))?;
+    let found = adopt::look(layout).map_err(io("reading"))?;
+    let pool =
+        Pool::open(config.network.clone(), &found.slots()).map_err(|error| unavailable(&error))?;
+    let program = program::seal(&config.execd)?;
+    Ok(Ready {
+        lock,
+        images,
+        tree,
+        pool,
+        program,
+        found,
+    })
+}
+
+fn make_directories(layout: &Layout) -> std::io::Result<()> {
+    use std::os::unix::fs::DirBuilderExt;
+    let mut builder = std::fs::DirBuilder::new();
+    // Files in here keep the owners they have in sandboxes, setuid root included: nobody but
+    // root may reach them by name.
+    builder.recursive(true).mode(0o700);
+    for path in [
+        layout.sandboxes(),
+        layout.trash(),
+        layout.volumes(),
+        layout.staging(),
+    ] {
+        builder.create(path)?;
+    }
+    for leftover in std::fs::read_dir(layout.staging())? {
+        crate::sandbox::copy::remove_tree(&leftover?.path())?;
+    }
+    Ok(())
+}
+
+fn lock(layout: &Layout) -> Result<File, Error> {
+    let path = layout.lock();
+    let action = || format!("locking {}", path.display());
+    let file = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(&path)
+        .map_err(|source| failed(action(), source))?;
+    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Unavailable {
+            backend: "embedded",
+            message: format!(
+                "another server uses {}; stop it first",
+                layout.root().display()
+            ),
+        }),
+        Err(errno) => Err(failed(action(), errno.into())),
+    }
+}
+
+/// Each sandbox costs the server about six descriptors.
+fn raise_open_files() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        maximum: limit.maximum,
+    };
+    if setrlimit(Resource::Nofile, raised).is_err() {
+        tracing::warn!("the limit on open files could not be raised; fewer sandboxes will fit");
+    }
+}
+
+fn unavailable(error: &dyn std::error::Error) -> Error {
+    Error::Unavailable {
+        backend: "embedded",
+        message: chain(error),
+    }
+}
+
+impl Shared {
+    /// Tells whoever listens; nobody may.
+    pub(crate) fn tell(&self, event: Event) {
+        let id = match &event {
+            Event::Exited { id, .. } | Event::OutOfMemory { id } | Event::Vanished { id } => id,
+            Event::Resync => return drop(self.events.send(event)),
+        };
+        // What was deleted is nobody's business any more.
+        if self.map().contains_key(id) {
+            let _ = self.events.send(event);
+        }
+    }
+
+    pub(crate) fn keep(&self, sandbox: &Arc<Sandbox>) {
+        self.map()
+            .insert(sandbox.id().clone(), Entry::Here(sandbox.clone()));
+    }
+
+    pub(crate) fn forget(&self, sandbox: &Arc<Sandbox>) {
+        self.map().remove(sandbox.id());
+    }
+
+    pub(crate) fn is_known(&self, sandbox: &Arc<Sandbox>) -> bool {
+        let map = self.map();
+        matches!(map.get(sandbox.id()), Some(Entry::Here(known)) if Arc::ptr_eq(known, sandbox))
+    }
+
+    fn map(&self) -> std::sync::MutexGuard<'_, HashMap<SandboxId, Entry>> {
+        self.sandboxes
+            .lock()
+            .expect("no code panics with this lock held")
+    }
+
+    fn here(&self, id: &SandboxId) -> Result<Arc<Sandbox>, Error> {
+        match self.map().get(id) {
+            Some(Entry::Here(sandbox)) => Ok(sandbox.clone()),
+            Some(Entry::Creating(_)) => Err(Error::WrongState {
+                state: "being created",
+                wanted: "running",
+            }),
+            None => Err(Error::NotFound(id.clone())),
+        }
+    }
+
+    /// The sandbox, after its creation is over if it is being made.
+    async fn here_at_last(&self, id: &SandboxId) -> Option<Arc<Sandbox>> {
+        loop {
+            let mut over = match self.map().get(id)? {
+                Entry::Here(sandbox) => return Some(sandbox.clone()),
+                Entry::Creating(over) => over.clone(),
+            };
+            let _ = over.changed().await;
+        }
+    }
+
+    fn claim(&self, id: &SandboxId) -> Result<watch::Sender<()>, Error> {
+        let mut map = self.map();
+        if map.contains_key(id) {
+            let message = format!("sandbox {id} exists already");
+            return Err(Error::Invalid {
+                field: "id",
+                message,
+            });
+        }
+        let (over, watched) = watch::channel(());
+        map.insert(id.clone(), Entry::Creating(watched));
+        Ok(over)
+    }
+
+    async fn create(self: &Arc<Self>, spec: Spec) -> Result<Created, Error> {
+        let _turn = self.creations.acquire().await.map_err(|_| closing())?;
+        let id = spec.id.clone();
+        let _over = self.claim(&id)?;
+        match create(self, spec).await {
+            Ok((sandbox, created)) => {
+                self.keep(&sandbox);
+                // From here on its end is told; one that came sooner is told now.
+                if let State::Exited(exit) = sandbox.state() {
+                    self.tell(Event::Exited { id, exit });
+                }
+                Ok(created)
+            }
+            Err(error) => {
+                self.map().remove(&id);
+                Err(error)
+            }
+        }
+    }
+
+    async fn delete(self: &Arc<Self>, id: &SandboxId, grace: Duration) -> Result<(), Error> {
+        match self.here_at_last(id).await {
+            Some(sandbox) => removal::delete(self, &sandbox, grace).await,
+            None => Ok(()),
+        }
+    }
+}
+
+/// A tracker whose wait ends whenever it has no task.
+fn closed_tracker() -> TaskTracker {
+    let tracker = TaskTracker::new();
+    tracker.close();
+    tracker
+}
+
+fn closing() -> Error {
+    Error::Unavailable {
+        backend: "embedded",
+        message: "the server is stopping".to_owned(),
+    }
+}
+
+#[async_trait]
+impl Backend for Embedded {
+    fn name(&self) -> &'static str {
+        "embedded"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pause: self.shared.tree.capabilities().freezer,
+            snapshot: true,
+            network_none: true,
+            disk_limit: false,
+            gpu: false,
+            foreign_platform: false,
+        }
+    }
+
+    async fn health(&self) -> Result<(), Error> {
+        self.shared
+            .spawner
+            .start()
+            .await
+            .map_err(|error| unavailable(&error))?;
+        let root = self.shared.layout.root();
+        let disk = rustix::fs::statvfs(root)
+            .map_err(|errno| failed(format!("looking at {}", root.display()), errno.into()))?;
+        if disk.f_bavail * disk.f_frsize < FREE_BYTES_MIN {
+            return Err(Error::Exhausted {
+                what: "disk",
+                message: format!("free space in {}", root.display()),
+            });
+        }
+        Ok(())
+    }
+
+    async fn is_local(&self, source: &Source, platform: Option<&Platform>) -> bool {
+        self.shared.images.is_local(source, platform)
+    }
+
+    async fn pull(
+        &self,
+        source: &Source,
+        platform: Option<&Platform>,
+        progress: mpsc::Sender<PullProgress>,
+    ) -> Result<(), Error> {
+        let images = &self.shared.images;
+        match source {
+            Source::Image { reference, auth } => images
+                .pull(reference, auth.as_ref(), platform, Some(progress))
+                .await
+                .map(drop)
+                .map_err(|error| image_error(error, source)),
+            Source::Snapshot(_) if images.is_local(source, platform) => Ok(()),
+            Source::Snapshot(id) => Err(Error::SnapshotNotFound(id.clone())),
+        }
+    }
+
+    async fn create(&self, spec: Spec) -> Result<Created, Error> {
+        // In a task of its own: a caller who goes away must not leave half a sandbox.
+        let (answer, answered) = oneshot::channel();
+        let (shared, id) = (self.shared.clone(), spec.id.clone());
+        self.shared.tasks.spawn(async move {
+            let outcome = shared.create(spec).await;
+            if let Err(Ok(_)) = answer.send(outcome) {
+                // Nobody heard that it was made, so nobody will ever delete it.
+                if let Err(error) = shared.delete(&id, Duration::ZERO).await {
+                    tracing::warn!(sandbox_id = %id, error = %error, "an abandoned sandbox remains");
+                }
+            }
+        });
+        answered.await.unwrap_or_else(|_| Err(closing()))
+    }
+
+    async fn delete(&self, id: &SandboxId, grace: Duration) -> Result<(), Error> {
+        self.shared.delete(id, grace).await
+    }
+
+    async fn pause(&self, id: &SandboxId) -> Result<(), Error> {
+        let sandbox = self.shared.here(id)?;
+        let _change = sandbox.change.lock().await;
+        sandbox.pause().await
+    }
+
+    async fn resume(&self, id: &SandboxId) -> Result<(), Error> {
+        let sandbox = self.shared.here(id)?;
+        let _change = sandbox.change.lock().await;
+        sandbox.resume()
+    }
+
+    async fn snapshot(&self, id: &SandboxId, to: &SnapshotId) -> Result<SnapshotDetails, Error> {
+        let sandbox = self.shared.here(id)?;
+        snapshot::snapshot(&self.shared, &sandbox, to).await
+    }
+
+    async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), Error> {
+        let removed = self.shared.images.remove_snapshot(id).await;
+        removed.map_err(|error| image_error(error, &Source::Snapshot(id.clone())))
+    }
+
+    async fn list_snapshots(&self) -> Result<Vec<SnapshotDetails>, Error> {
+        Ok(snapshot::list(&self.shared))
+    }
+
+    async fn list(&self) -> Result<Vec<Observed>, Error> {
+        let map = self.shared.map();
+        let observed = |entry: &Entry| match entry {
+            Entry::Here(sandbox) => Some(sandbox.observe()),
+            // Its creator knows of it and nobody else may.
+            Entry::Creating(_) => None,
+        };
+        Ok(map.values().filter_map(observed).collect())
+    }
+
+    async fn inspect(&self, id: &SandboxId) -> Result<Observed, Error> {
+        Ok(self.shared.here(id)?.observe())
+    }
+
+    async fn connect(
+        &self,
+        id: &SandboxId,
+        target: Target,
+    ) -> Result<Box<dyn Stream>, ConnectError> {
+        let sandbox = self
+            .shared
+            .here(id)
+            .map_err(|_| ConnectError::NotFound(id.clone()))?;
+        if sandbox.state() == State::Paused {
+            return Err(ConnectError::Paused);
+        }
+        let alive = sandbox.live().ok_or(ConnectError::Ended)?;
+        match target {
+            Target::Control => {
+                let path = format!("/proc/self/fd/{}", alive.control.as_raw_fd());
+                match UnixStream::connect(path).await {
+                    Ok(stream) => Ok(Box::new(stream)),
+                    Err(error) if error.kind() == std::io::ErrorKind::ConnectionRefused => {
+                        Err(ConnectError::Ended)
+                    }
+                    Err(error) => Err(ConnectError::Failed(error.to_string())),
+                }
+            }
+            Target::Port(port) => {
+                let net = std::os::fd::AsFd::as_fd(&alive.net);
+                match self.shared.pool.dialer().connect(net, port).await {
+                    Ok(stream) => Ok(Box::new(stream)),
+                    Err(NotConnected::NotListening(port)) => Err(ConnectError::NotListening(port)),
+                    Err(error) => Err(ConnectError::Failed(chain(&error))),
+                }
+            }
+        }
+    }
+
+    async fn logs(&self, id: &SandboxId, query: LogQuery) -> Result<Logs, Error> {
+        let path = self.shared.here(id)?.directory().join(LOG_FILE);
+        let action = format!("reading the log of sandbox {id}");
+        tokio::task::spawn_blocking(move || logs::read(&path, query))
+            .await
+            .map_err(|error| Error::Internal(format!("{action} panicked: {error}")))?
+            .map_err(|source| failed(action, source))
+    }
+
+    async fn describe(&self, id: &SandboxId) -> Result<String, Error> {
+        let sandbox = self.shared.here(id)?;
+        Ok(sandbox.describe())
+    }
+
+    fn events(&self) -> broadcast::Receiver<Event> {
+        self.shared.events.subscribe()
+    }
+}

@@ -1,0 +1,285 @@
+//! What happens in the new process between its clone and the moment it becomes execd.
+//!
+//! The order of the steps is the security argument:
+//!
+//! 1. `join_cgroup`: before anything is allocated, so that all of it counts against the sandbox.
+//! 2. `leave_session`: no controlling terminal and no signal state of the spawner.
+//! 3. `join_network`, `own_cgroups`, `name_host`, `limit_resources`: the remaining namespaces. The
+//!    process was cloned into new pid, mount, ipc and uts namespaces.
+//! 4. [`filesystem`]: the root is assembled from descriptors alone. The mount namespace was copied
+//!    from the spawner's, which holds one empty tmpfs, so no file of the host has a name here.
+//!    Volumes come before `/proc`, `/sys` and `/dev`, so a volume can never cover or redirect those.
+//!    No process of the sandbox exists yet, so nothing in the image can change while it is looked
+//!    at; other sandboxes can change shared volumes, which is why every path is resolved with
+//!    `RESOLVE_IN_ROOT` and the result used as a descriptor.
+//! 5. `enter_root`: pivot, then the spawner's tmpfs is dropped. From here the host is unreachable
+//!    by name.
+//! 6. [`identity`]: only now the user namespace is joined. Every namespace but user and network
+//!    was made before and so belongs to the host's root: root in the sandbox has no capability
+//!    over its mounts, hostname, cgroup view or process table, seccomp or no seccomp.
+//! 7. `arrange_descriptors`: exactly six stay open, everything else is closed by number.
+//! 8. `no_new_privs`, seccomp, `execveat` of a descriptor: the filter is last because it forbids
+//!    what the steps above do, and the program needs no path inside the image.
+//!
+//! This is ordinary code, not signal-safe code, because the spawner has one thread. It allocates
+//! little and opens no path of the host.
+
+mod filesystem;
+mod identity;
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use libc::sock_filter;
+use rustix::io::Errno;
+use rustix::process::{Resource, Rlimit};
+use rustix::thread::{LinkNameSpaceType, UnshareFlags};
+
+use crate::spawner::packet;
+use crate::spawner::wire::{CgroupEntry, Descriptors, Failure, Report, Request, Step};
+use crate::sys::{self, Keep};
+
+pub(crate) use filesystem::{Scaffold, ensure_places, prepare_scaffold};
+
+/// The numbers that execd is told in its arguments.
+pub(crate) const LISTEN_FD: i32 = 3;
+/// See [`LISTEN_FD`].
+pub(crate) const TOKEN_FD: i32 = 4;
+/// See [`LISTEN_FD`].
+pub(crate) const LOG_FD: i32 = 5;
+
+/// What the spawner prepared once for all sandboxes.
+pub(crate) struct Prepared {
+    /// The seccomp program.
+    pub(crate) filter: Vec<sock_filter>,
+    /// The tmpfs that the mount namespace starts as.
+    pub(crate) scaffold: Scaffold,
+    /// `/dev/null`.
+    pub(crate) null: OwnedFd,
+}
+
+type Outcome<T = ()> = Result<T, Failure>;
+
+/// Turns this process into PID 1 of the sandbox. Returns only on failure, after reporting it.
+pub(crate) fn become_sandbox(
+    prepared: &Prepared,
+    request: &Request,
+    descriptors: &Descriptors,
+    report: BorrowedFd<'_>,
+) {
+    let program = match build(prepared, request, descriptors) {
+        Ok(program) => program,
+        Err(failure) => return tell(report, failure),
+    };
+    match arrange_descriptors(prepared, descriptors, report) {
+        Ok(kept) => tell(kept.report.as_fd(), execute(prepared, &kept, &program)),
+        Err(failure) => tell(report, failure),
+    }
+}
+
+/// Everything but the last two steps.
+fn build(prepared: &Prepared, request: &Request, descriptors: &Descriptors) -> Outcome<Program> {
+    let program = program_text(request)?;
+    join_cgroup(request, descriptors)?;
+    leave_session()?;
+    join_network(descriptors)?;
+    own_cgroups()?;
+    name_host(request)?;
+    limit_resources(request)?;
+    let root = filesystem::assemble(&prepared.scaffold, request, descriptors)?;
+    enter_root(&root)?;
+    drop(root);
+    identity::assume(request, descriptors)?;
+    find_entrypoint(request)?;
+    Ok(program)
+}
+
+/// The last steps; returns why they failed.
+fn execute(prepared: &Prepared, kept: &Kept, program: &Program) -> Failure {
+    if let Err(errno) = rustix::thread::set_no_new_privs(true) {
+        return Failure::new(Step::Seccomp, errno, "");
+    }
+    if let Err(errno) = sys::install_filter(&prepared.filter) {
+        return Failure::new(Step::Seccomp, errno, "");
+    }
+    let errno = sys::execute(
+        kept.program.as_fd(),
+        &program.arguments,
+        &program.environment,
+    );
+    Failure::new(Step::Execute, errno, "")
+}
+
+/// Best effort: a server that is gone does not need to know.
+fn tell(report: BorrowedFd<'_>, failure: Failure) {
+    if let Ok(text) = serde_json::to_vec(&Report::Failed(failure)) {
+        let _ = packet::send(report, &text, &[]);
+    }
+}
+
+fn at(step: Step) -> impl Fn(Errno) -> Failure {
+    move |errno| Failure::new(step, errno, "")
+}
+
+/// On cgroup v2 the process was born into its group. On v1 it writes itself: a thread that moves
+/// only itself does not take the kernel's global threadgroup lock, whose first writer after a
+/// quiet spell waits 5 to 17 ms.
+fn join_cgroup(request: &Request, descriptors: &Descriptors) -> Outcome {
+    if matches!(request.cgroup, CgroupEntry::Write(_)) {
+        for tasks in &descriptors.cgroup {
+            rustix::io::write(tasks, b"0").map_err(at(Step::Cgroup))?;
+        }
+    }
+    Ok(())
+}
+
+fn leave_session() -> Outcome {
+    rustix::process::setsid().map_err(at(Step::Session))?;
+    sys::reset_signals().map_err(at(Step::Session))?;
+    rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
+    Ok(())
+}
+
+fn join_network(descriptors: &Descriptors) -> Outcome {
+    let kind = Some(LinkNameSpaceType::Network);
+    rustix::thread::move_into_link_name_space(descriptors.net.as_fd(), kind)
+        .map_err(at(Step::Network))
+}
+
+/// After joining the cgroup, because the namespace's root is where its maker is.
+fn own_cgroups() -> Outcome {
+    sys::unshare_namespaces(UnshareFlags::NEWCGROUP).map_err(at(Step::CgroupNamespace))
+}
+
+fn name_host(request: &Request) -> Outcome {
+    rustix::system::sethostname(request.hostname.as_bytes()).map_err(at(Step::Hostname))
+}
+
+/// Before the user namespace is joined: inside it no limit could be raised.
+fn limit_resources(request: &Request) -> Outcome {
+    let none = Rlimit {
+        current: Some(0),
+        maximum: Some(0),
+    };
+    // A core dump goes where the host's core_pattern says: into the image, or to a program of
+    // the host that would parse memory an attacker wrote.
+    rustix::process::setrlimit(Resource::Core, none).map_err(at(Step::Rlimits))?;
+    let files = match request.open_files {
+        Some(wanted) => Some(wanted),
+        None => rustix::process::getrlimit(Resource::Nofile).maximum,
+    };
+    let limit = Rlimit {
+        current: files,
+        maximum: files,
+    };
+    rustix::process::setrlimit(Resource::Nofile, limit)
+        .map_err(|errno| Failure::new(Step::Rlimits, errno, "open files"))
+}
+
+/// Makes `root` the root of the mount namespace and drops what was there.
+fn enter_root(root: &OwnedFd) -> Outcome {
+    let step = at(Step::Pivot);
+    rustix::process::fchdir(root).map_err(&step)?;
+    // With both arguments the same directory the old root ends up stacked on the new one, and
+    // one unmount of "." takes it away: no directory for it has to exist in the image.
+    rustix::process::pivot_root(c".", c".").map_err(&step)?;
+    rustix::mount::unmount(c".", rustix::mount::UnmountFlags::DETACH).map_err(&step)?;
+    rustix::process::chdir(c"/").map_err(&step)
+}
+
+/// Says now, rather than in a log later, that the image lacks the program execd is to start.
+/// Looks where execd will look, as the user who will run it.
+fn find_entrypoint(request: &Request) -> Outcome {
+    let name = request.entrypoint.as_str();
+    let can_run = |path: &str| rustix::fs::access(path, rustix::fs::Access::EXEC_OK);
+    let outcome = if name.is_empty() {
+        Ok(())
+    } else if name.contains('/') {
+        can_run(name)
+    } else {
+        let path = request
+            .environment
+            .iter()
+            .find_map(|pair| pair.strip_prefix("PATH="));
+        let places = path
+            .unwrap_or_default()
+            .split(':')
+            .map(|place| format!("{place}/{name}"));
+        if places.into_iter().any(|path| can_run(&path).is_ok()) {
+            Ok(())
+        } else {
+            Err(Errno::NOENT)
+        }
+    };
+    outcome.map_err(|errno| Failure::new(Step::Entrypoint, errno, name))
+}
+
+struct Program {
+    arguments: Vec<CString>,
+    environment: Vec<CString>,
+}
+
+fn program_text(request: &Request) -> Outcome<Program> {
+    let texts = |list: &[String]| -> Outcome<Vec<CString>> {
+        let text = |s: &String| {
+            CString::new(s.as_bytes())
+                .map_err(|_| Failure::new(Step::Execute, Errno::INVAL, s.as_str()))
+        };
+        list.iter().map(text).collect()
+    };
+    Ok(Program {
+        arguments: texts(&request.arguments)?,
+        environment: texts(&request.environment)?,
+    })
+}
+
+/// What is open when the program starts, besides the standard three and execd's three.
+struct Kept {
+    program: OwnedFd,
+    report: OwnedFd,
+}
+
+/// Numbers of the two descriptors that close by themselves when execd starts.
+const PROGRAM_FD: i32 = 6;
+const REPORT_FD: i32 = 7;
+/// The first number that must not be open.
+const FIRST_CLOSED: u32 = 8;
+
+/// Leaves open: 0 `/dev/null`, 1 and 2 the log, 3 to 5 execd's own, and until execd starts the
+/// program and the report.
+fn arrange_descriptors(
+    prepared: &Prepared,
+    descriptors: &Descriptors,
+    report: BorrowedFd<'_>,
+) -> Outcome<Kept> {
+    let step = at(Step::Descriptors);
+    // The sources may stand where a target goes, so all are first copied out of the way.
+    let aside = |descriptor: BorrowedFd<'_>| {
+        rustix::io::fcntl_dupfd_cloexec(descriptor, FIRST_CLOSED.cast_signed()).map_err(&step)
+    };
+    let null = aside(prepared.null.as_fd())?;
+    let log = aside(descriptors.log.as_fd())?;
+    let listen = aside(descriptors.listen.as_fd())?;
+    let token = aside(descriptors.token.as_fd())?;
+    let program = aside(descriptors.program.as_fd())?;
+    let report = aside(report)?;
+    let places = [
+        (&null, 0, Keep::AcrossExec),
+        (&log, 1, Keep::AcrossExec),
+        (&log, 2, Keep::AcrossExec),
+        (&listen, LISTEN_FD, Keep::AcrossExec),
+        (&token, TOKEN_FD, Keep::AcrossExec),
+        (&log, LOG_FD, Keep::AcrossExec),
+        (&program, PROGRAM_FD, Keep::UntilExec),
+        (&report, REPORT_FD, Keep::UntilExec),
+    ];
+    for (from, to, keep) in places {
+        sys::descriptor_to(from.as_fd(), to, keep).map_err(&step)?;
+    }
+    drop((null, log, listen, token, program, report));
+    sys::close_from(FIRST_CLOSED).map_err(&step)?;
+    Ok(Kept {
+        program: sys::take_inherited(PROGRAM_FD),
+        report: sys::take_inherited(REPORT_FD),
+    })
+}

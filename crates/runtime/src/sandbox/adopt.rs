@@ -1,0 +1,222 @@
+//! What a new server finds on the host: sandboxes to go on with, and leftovers to take away.
+//!
+//! A directory in `sandboxes/` with a record and a process is a sandbox, alive or ended. One
+//! without a process was being made when the server died: nobody was told of it, so it goes. One
+//! in the trash was being deleted: that is finished. A cgroup that no record names is killed and
+//! removed. Namespaces, mounts and veths need no sweep: they are held by processes and
+//! descriptors alone and go with them.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use lifecycle::backend::Exit;
+use rustix::fs::{Mode, OFlags};
+use rustix::process::{Pid, PidfdFlags};
+
+use super::record::{Process, Record};
+use super::{Alive, Sandbox, State, build, recorded, removal};
+use crate::backend::Shared;
+use crate::cgroup::Tree;
+use crate::config::Layout;
+use crate::sys::{self, ExitStatus};
+
+/// What is on the disk.
+#[derive(Debug, Default)]
+pub(crate) struct Found {
+    whole: Vec<(PathBuf, Record, Process)>,
+    /// To be removed, with the record where it can be read.
+    leftovers: Vec<(PathBuf, Option<Record>)>,
+}
+
+/// Looks through the data directory and moves what is half made into the trash.
+pub(crate) fn look(layout: &Layout) -> io::Result<Found> {
+    let mut found = Found::default();
+    for directory in directories(&layout.sandboxes())? {
+        let record = Record::read(&directory)?;
+        match (record, Process::read(&directory)?) {
+            (Some(record), Some(process)) => found.whole.push((directory, record, process)),
+            _ => {
+                removal::condemn(&directory, layout)?;
+            }
+        }
+    }
+    for directory in directories(&layout.trash())? {
+        let record = Record::read(&directory)?;
+        found.leftovers.push((directory, record));
+    }
+    Ok(found)
+}
+
+fn directories(of: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut paths = Vec::new();
+    for entry in std::fs::read_dir(of)? {
+        paths.push(entry?.path());
+    }
+    Ok(paths)
+}
+
+impl Found {
+    /// The slots that may still be in use.
+    pub(crate) fn slots(&self) -> Vec<u32> {
+        let leftovers = self
+            .leftovers
+            .iter()
+            .filter_map(|(_, record)| record.as_ref());
+        let whole = self.whole.iter().map(|(_, record, _)| record);
+        whole.chain(leftovers).map(|record| record.slot).collect()
+    }
+
+    /// Takes the whole ones back and removes the rest.
+    pub(crate) async fn settle(self, shared: &Arc<Shared>) {
+        let mut groups: Vec<String> = Vec::new();
+        for (directory, record, process) in self.whole {
+            let group = record.group.clone();
+            let sandbox = adopt(shared, directory, record, &process);
+            if sandbox.live().is_some() {
+                groups.push(group);
+                sandbox.follow(shared);
+            } else {
+                shared.pool.release(sandbox.record.slot);
+            }
+            shared.keep(&sandbox);
+        }
+        sweep_groups(&shared.tree, &groups).await;
+        for (directory, record) in self.leftovers {
+            let own_volumes = record
+                .as_ref()
+                .map_or(Vec::new(), |r| r.own_volumes.clone());
+            if let Some(record) = record {
+                shared.pool.release(record.slot);
+            }
+            let behind = shared.clone();
+            shared.behind.spawn(async move {
+                removal::finish(&behind, directory, own_volumes).await;
+            });
+        }
+    }
+}
+
+/// Kills and removes every cgroup of ours that belongs to no living sandbox: those of half-made
+/// and half-deleted ones, and of sandboxes that ended while no server was there.
+async fn sweep_groups(tree: &Tree, in_use: &[String]) {
+    let names = match tree.list() {
+        Ok(names) => names,
+        Err(error) => {
+            tracing::warn!(error = %error, "the cgroups of earlier sandboxes cannot be listed");
+            return;
+        }
+    };
+    for name in names.iter().filter(|name| !in_use.contains(name)) {
+        let removed = match tree.find(name) {
+            Ok(group) => match group.kill().await {
+                Ok(()) => group.remove(),
+                Err(error) => Err(error),
+            },
+            Err(error) => Err(error),
+        };
+        if let Err(error) = removed {
+            tracing::warn!(cgroup = name, error = %error, "a leftover cgroup could not be removed");
+        }
+    }
+}
+
+fn adopt(shared: &Shared, directory: PathBuf, record: Record, process: &Process) -> Arc<Sandbox> {
+    // Without its image the sandbox still runs; a lease only keeps the layers from being
+    // removed.
+    let lease = shared.images.lease_for(&record.image);
+    if let Err(error) = &lease {
+        tracing::warn!(sandbox_id = %record.id, error = %error, "the image of a sandbox is gone");
+    }
+    let lease = lease.ok();
+    match reach(shared, &directory, &record, process) {
+        Ok(Some(alive)) => {
+            let state = match alive.group.is_frozen() {
+                Ok(true) => State::Paused,
+                _ => State::Running,
+            };
+            Sandbox::alive(record, process, directory, alive, state, lease)
+        }
+        outcome => {
+            if let Err(error) = outcome {
+                tracing::warn!(sandbox_id = %record.id, error = %error, "a sandbox cannot be reached");
+            }
+            let exit = exit(shared, &directory, &record);
+            Sandbox::ended(record, process, directory, exit, lease)
+        }
+    }
+}
+
+/// The descriptors of a sandbox whose PID 1 still is the one in its record.
+fn reach(
+    shared: &Shared,
+    directory: &Path,
+    record: &Record,
+    process: &Process,
+) -> io::Result<Option<Alive>> {
+    if !record.is_of_this_boot()? {
+        return Ok(None);
+    }
+    let pid = Pid::from_raw(process.pid).ok_or_else(|| io::Error::other("pid 0 in a record"))?;
+    // The descriptor first, the check second: from here on the number cannot be reused.
+    let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
+        return Ok(None);
+    };
+    if !process.is_same() || is_gone(&pidfd) {
+        return Ok(None);
+    }
+    let flags = OFlags::RDONLY | OFlags::CLOEXEC;
+    let net = rustix::fs::open(
+        format!("/proc/{}/ns/net", process.pid),
+        flags,
+        Mode::empty(),
+    )?;
+    let state = rustix::fs::open(directory, flags | OFlags::DIRECTORY, Mode::empty())?;
+    let group = shared.tree.find(&record.group).map_err(io::Error::other)?;
+    let control = build::control(&state)?;
+    Ok(Some(Alive {
+        pidfd: sys::watch(pidfd)?,
+        group,
+        control,
+        net,
+    }))
+}
+
+fn is_gone(pidfd: &std::os::fd::OwnedFd) -> bool {
+    let mut watched = [rustix::event::PollFd::from_borrowed_fd(
+        pidfd.as_fd(),
+        rustix::event::PollFlags::IN,
+    )];
+    let now = rustix::time::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut watched, Some(&now)).is_ok_and(|ready| ready > 0)
+}
+
+/// How a sandbox ended that ended while no server was there: as its spawner wrote down, or
+/// unknown.
+fn exit(shared: &Shared, directory: &Path, record: &Record) -> Exit {
+    let status = recorded(directory);
+    let at = std::fs::metadata(directory.join(crate::spawner::EXIT_FILE))
+        .and_then(|metadata| metadata.modified())
+        .ok()
+        .and_then(|time| Timestamp::try_from(time).ok());
+    Exit {
+        code: match status {
+            Some(ExitStatus::Code(code)) => Some(code),
+            _ => None,
+        },
+        signal: match status {
+            Some(ExitStatus::Signal(signal)) => Some(signal),
+            _ => None,
+        },
+        oom_killed: shared
+            .tree
+            .find(&record.group)
+            .is_ok_and(|group| group.oom_kills() > 0),
+        at,
+    }
+}

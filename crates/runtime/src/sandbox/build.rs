@@ -1,0 +1,316 @@
+//! From a request to what the spawner needs: directories, sockets, mounts and text, all made by
+//! the server before the sandbox has a process.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use lifecycle::backend::{Error, Network, Spec};
+use rustix::fs::{CWD, Mode, OFlags};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+use secrecy::ExposeSecret;
+
+use super::skeleton::{Skeletons, Texts};
+use super::volume;
+use crate::image::Prepared;
+use crate::init::{LISTEN_FD, LOG_FD, TOKEN_FD};
+use crate::net::Slot;
+use crate::spawner::wire::{CgroupEntry, Descriptors, Request, Target};
+
+/// Connections that may wait for execd's accept: all that a busy proxy opens before execd is up.
+const BACKLOG: i32 = 1024;
+
+/// The control socket in a sandbox's directory.
+pub(crate) const CONTROL_SOCKET: &str = "control.sock";
+
+/// The log in a sandbox's directory.
+pub(crate) const LOG_FILE: &str = "log";
+
+/// Holds `upper` and `work` in a sandbox's directory.
+pub(crate) const WRITABLE_DIR: &str = "rw";
+
+/// Where programs are looked for when neither image nor request says.
+const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What goes into a sandbox besides its [`Spec`].
+pub(crate) struct Materials<'a> {
+    pub(crate) image: &'a Prepared,
+    pub(crate) slot: &'a Slot,
+    pub(crate) resolv_conf: String,
+    pub(crate) cgroup: crate::cgroup::Entry,
+    pub(crate) program: BorrowedFd<'a>,
+    pub(crate) execd_port: u16,
+    pub(crate) open_files: Option<u64>,
+}
+
+/// A sandbox ready to be spawned.
+pub(crate) struct Built {
+    pub(crate) request: Request,
+    pub(crate) descriptors: Descriptors,
+    /// An `O_PATH` descriptor of the control socket, to connect to.
+    pub(crate) control: OwnedFd,
+}
+
+/// Makes everything in `directory`, which is new and empty but for its record.
+pub(crate) fn build(
+    spec: &Spec,
+    entrypoint: &[String],
+    materials: Materials<'_>,
+    directory: &Path,
+    skeletons: &Skeletons,
+    mut mounts: Vec<volume::Ready>,
+) -> Result<Built, Error> {
+    let io = |action: &str| {
+        let action = format!("{action} for sandbox {}", spec.id);
+        move |source: io::Error| failed(action, source)
+    };
+    let hostname = hostname(spec.id.as_str());
+    let writable = directory.join(WRITABLE_DIR);
+    let texts = texts(&hostname, spec.network, &materials);
+    let skeleton = skeletons
+        .of(&materials.image.id, &materials.image.layers)
+        .map_err(io("looking at the image's layers"))?;
+    make_writable(&writable)
+        .and_then(|upper| skeleton.fill(&upper, &texts))
+        .map_err(io("making the writable layer"))?;
+    let state = open_directory(directory).map_err(io("opening the state directory"))?;
+    let (listen, control) = listen(&state).map_err(io("making the control socket"))?;
+    let mut targets =
+        image_binds(materials.image).map_err(io("binding the image's directories"))?;
+    targets.append(&mut mounts);
+    let (mounts, targets) = targets.into_iter().map(|m| (m.mount, m.target)).unzip();
+    let user = materials.slot.user.as_fd();
+    let descriptors = Descriptors {
+        listen,
+        token: token(spec.access_token.expose_secret()).map_err(io("passing the token"))?,
+        log: log(&state).map_err(io("making the log"))?,
+        writable: mapped(&writable, user).map_err(io("mounting the writable layer"))?,
+        layers: layers(&materials.image.layers, user).map_err(io("mounting the layers"))?,
+        program: duplicate(materials.program).map_err(io("passing execd"))?,
+        user: duplicate(user).map_err(io("passing the user namespace"))?,
+        net: duplicate(materials.slot.net.as_fd()).map_err(io("passing the network"))?,
+        state,
+        cgroup: Vec::new(),
+        mounts,
+    };
+    let request = request(spec, entrypoint, &materials, hostname, targets);
+    Ok(with_cgroup(request, descriptors, control, materials.cgroup))
+}
+
+fn with_cgroup(
+    mut request: Request,
+    mut descriptors: Descriptors,
+    control: OwnedFd,
+    entry: crate::cgroup::Entry,
+) -> Built {
+    (request.cgroup, descriptors.cgroup) = match entry {
+        crate::cgroup::Entry::CloneInto(directory) => (CgroupEntry::BornInto, vec![directory]),
+        crate::cgroup::Entry::WriteZero(files) => (CgroupEntry::Write(files.len()), files),
+    };
+    Built {
+        request,
+        descriptors,
+        control,
+    }
+}
+
+fn request(
+    spec: &Spec,
+    entrypoint: &[String],
+    materials: &Materials<'_>,
+    hostname: String,
+    mounts: Vec<Target>,
+) -> Request {
+    let config = &materials.image.config;
+    Request {
+        arguments: arguments(entrypoint, materials.execd_port),
+        entrypoint: entrypoint.first().cloned().unwrap_or_default(),
+        environment: environment(spec, &materials.image.config, &hostname),
+        hostname,
+        workdir: config.workdir.clone(),
+        user: config.user.clone(),
+        first_id: materials.slot.first_id,
+        open_files: materials.open_files,
+        cgroup: CgroupEntry::Write(0),
+        layers: materials.image.layers.len(),
+        mounts,
+    }
+}
+
+/// execd's command line; see the launch contract in ARCHITECTURE.md.
+fn arguments(entrypoint: &[String], port: u16) -> Vec<String> {
+    let mut arguments: Vec<String> = ["execd", "--init", "--listen-fd"].map(String::from).into();
+    arguments.push(LISTEN_FD.to_string());
+    arguments.extend(["--token-fd".to_owned(), TOKEN_FD.to_string()]);
+    arguments.extend(["--log-fd".to_owned(), LOG_FD.to_string()]);
+    arguments.extend(["--port".to_owned(), port.to_string(), "--".to_owned()]);
+    arguments.extend_from_slice(entrypoint);
+    arguments
+}
+
+fn environment(spec: &Spec, image: &crate::image::ImageConfig, hostname: &str) -> Vec<String> {
+    let mut environment: BTreeMap<&str, &str> = BTreeMap::new();
+    environment.insert("PATH", DEFAULT_PATH);
+    environment.insert("HOSTNAME", hostname);
+    if matches!(image.user.split(':').next(), Some("" | "root" | "0")) {
+        environment.insert("HOME", "/root");
+    }
+    environment.extend(
+        image
+            .env
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str())),
+    );
+    environment.extend(
+        spec.env
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_str())),
+    );
+    environment.insert("OPENSANDBOX_ID", spec.id.as_str());
+    environment
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"))
+        .collect()
+}
+
+/// A host name has letters, digits and hyphens; an id may also have underscores.
+fn hostname(id: &str) -> String {
+    id.replace('_', "-")
+}
+
+fn texts(hostname: &str, network: Network, materials: &Materials<'_>) -> Texts {
+    let own = match materials.slot.address {
+        Some(address) => format!("{address}\t{hostname}\n"),
+        None => format!("127.0.0.1\t{hostname}\n"),
+    };
+    Texts {
+        hostname: format!("{hostname}\n"),
+        hosts: format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{own}"),
+        resolv_conf: match network {
+            Network::Outside => materials.resolv_conf.clone(),
+            Network::None => String::new(),
+        },
+    }
+}
+
+fn make_writable(writable: &Path) -> io::Result<PathBuf> {
+    let upper = writable.join("upper");
+    for (path, mode) in [
+        (writable, 0o700),
+        (&upper, 0o755),
+        (&writable.join("work"), 0o700),
+    ] {
+        rustix::fs::mkdir(path, Mode::from_raw_mode(mode))?;
+    }
+    Ok(upper)
+}
+
+fn open_directory(path: &Path) -> io::Result<OwnedFd> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::open(path, flags, Mode::empty())?)
+}
+
+/// The listening socket and a descriptor of its file. A socket's path has at most 107 bytes and
+/// a data directory may be deep, so it is named through the directory's descriptor.
+fn listen(directory: &OwnedFd) -> io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    let path = format!("/proc/self/fd/{}/{CONTROL_SOCKET}", raw(directory));
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    rustix::net::listen(&socket, BACKLOG)?;
+    Ok((socket, control(directory)?))
+}
+
+/// A descriptor of the control socket's file, to connect to.
+pub(crate) fn control(directory: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(
+        directory,
+        CONTROL_SOCKET,
+        flags,
+        Mode::empty(),
+    )?)
+}
+
+fn raw(descriptor: &OwnedFd) -> i32 {
+    std::os::fd::AsRawFd::as_raw_fd(descriptor)
+}
+
+/// A pipe that holds the token and nothing more: it is gone once read.
+fn token(token: &str) -> io::Result<OwnedFd> {
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    rustix::io::write(&write, token.as_bytes())?;
+    Ok(read)
+}
+
+fn log(directory: &OwnedFd) -> io::Result<OwnedFd> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR | OFlags::APPEND | OFlags::CLOEXEC;
+    Ok(rustix::fs::openat(
+        directory,
+        LOG_FILE,
+        flags,
+        Mode::from_raw_mode(0o600),
+    )?)
+}
+
+fn mapped(path: &Path, user: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let source = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
+    volume::detached(source.as_fd(), 0, Some(user)).map_err(|errno| match errno {
+        // The plain text of EINVAL would not help anybody.
+        Errno::INVAL => io::Error::new(
+            io::ErrorKind::Unsupported,
+            "the filesystem of the data directory cannot map owners (idmapped mounts); put it \
+             on ext4, xfs or btrfs",
+        ),
+        errno => errno.into(),
+    })
+}
+
+fn layers(paths: &[PathBuf], user: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
+    paths.iter().map(|path| mapped(path, user)).collect()
+}
+
+/// Directories of the host that belong to the image. Not idmapped, so that root in the sandbox
+/// is nobody in them.
+fn image_binds(image: &Prepared) -> io::Result<Vec<volume::Ready>> {
+    let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
+    let bind = |bind: &crate::image::Bind| {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let source = rustix::fs::openat(CWD, &bind.source, flags, Mode::empty())?;
+        let path = bind.target.to_string_lossy().into_owned();
+        Ok(volume::Ready {
+            mount: volume::detached(source.as_fd(), attributes, None)?,
+            target: Target {
+                path,
+                is_directory: true,
+            },
+        })
+    };
+    image.binds.iter().map(bind).collect()
+}
+
+fn duplicate(descriptor: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    descriptor.try_clone_to_owned()
+}
+
+/// An I/O failure as the backend's error: running out of something is told apart.
+pub(crate) fn failed(action: String, source: io::Error) -> Error {
+    match Errno::from_io_error(&source) {
+        Some(Errno::NOSPC | Errno::DQUOT) => Error::Exhausted {
+            what: "disk",
+            message: format!("{action}: {source}; free space in the data directory"),
+        },
+        Some(Errno::MFILE | Errno::NFILE) => Error::Exhausted {
+            what: "open files",
+            message: format!("{action}: {source}; raise the server's limit on open files"),
+        },
+        Some(Errno::NOMEM) => Error::Exhausted {
+            what: "memory",
+            message: format!("{action}: {source}"),
+        },
+        _ => Error::Io { action, source },
+    }
+}

@@ -1,0 +1,464 @@
+//! Making a sandbox, and leaving nothing behind when that fails.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use api::id::SandboxId;
+use lifecycle::backend::{Created, Error, Limits, Platform, Source, Spec};
+use rustix::io::Errno;
+
+use super::build::{self, Built, Materials};
+use super::record::{Facts, Process, Record};
+use super::{Alive, Sandbox, State, give_back, removal, volume};
+use crate::backend::Shared;
+use crate::cgroup::Group;
+use crate::image::{self, Prepared};
+use crate::net::Slot;
+use crate::spawner::wire::{Failure, Step};
+use crate::spawner::{SpawnError, Spawned};
+use crate::sys;
+
+/// Makes and starts a sandbox. On error nothing of it is left.
+pub(crate) async fn create(
+    shared: &Arc<Shared>,
+    spec: Spec,
+) -> Result<(Arc<Sandbox>, Created), Error> {
+    let image = prepare_image(shared, &spec).await?;
+    let limits = limits(shared, &spec.limits)?;
+    let network = spec.network;
+    let slot = shared
+        .pool
+        .take(network)
+        .await
+        .map_err(|error| slot_error(&error))?;
+    let group = match shared.tree.take() {
+        Ok(group) => group,
+        Err(error) => {
+            shared.pool.release(slot.index);
+            return Err(group_error(&error));
+        }
+    };
+    let mut draft = Draft {
+        index: slot.index,
+        group,
+        directory: None,
+        own_volumes: Vec::new(),
+    };
+    match start(shared, spec, limits, image, slot, &mut draft).await {
+        Ok(made) => Ok(made),
+        Err(error) => {
+            draft.undo(shared).await;
+            Err(error)
+        }
+    }
+}
+
+/// What has been made so far.
+struct Draft {
+    index: u32,
+    group: Group,
+    directory: Option<PathBuf>,
+    own_volumes: Vec<String>,
+}
+
+impl Draft {
+    async fn undo(self, shared: &Arc<Shared>) {
+        give_back(shared, &self.group, self.index).await;
+        let (directory, volumes) = (self.directory, self.own_volumes);
+        let layout = shared.layout.clone();
+        let removed = tokio::task::spawn_blocking(move || {
+            removal::remove_volumes(&volumes, &layout.volumes());
+            directory.map_or(Ok(()), |directory| removal::remove_now(&directory, &layout))
+        });
+        if let Ok(Err(error)) = removed.await {
+            tracing::warn!(error = %error, "a half-made sandbox's directory could not be removed");
+        }
+    }
+}
+
+async fn start(
+    shared: &Arc<Shared>,
+    spec: Spec,
+    limits: Limits,
+    image: Prepared,
+    slot: Slot,
+    draft: &mut Draft,
+) -> Result<(Arc<Sandbox>, Created), Error> {
+    draft
+        .group
+        .limit(&limits)
+        .map_err(|error| limit_error(&error))?;
+    let cgroup = draft.group.entry().map_err(|error| group_error(&error))?;
+    let entrypoint = match &spec.entrypoint {
+        Some(given) => given.clone(),
+        None => image.config.command(),
+    };
+    let facts = facts(&spec, &entrypoint, &limits, &image, &slot, draft);
+    let prepared = {
+        let shared = shared.clone();
+        tokio::task::spawn_blocking(move || {
+            on_disk(&shared, &spec, &limits, facts, image, slot, cgroup)
+        })
+    };
+    let prepared = prepared
+        .await
+        .map_err(|error| Error::Internal(format!("preparing a sandbox panicked: {error}")))?;
+    draft.directory = prepared.directory.clone();
+    draft.own_volumes.clone_from(&prepared.own_volumes);
+    let OnDisk {
+        record,
+        built,
+        image,
+        slot,
+        ..
+    } = prepared.outcome?;
+    let directory = prepared
+        .directory
+        .expect("an outcome that is Ok has a directory");
+    let spawned = shared
+        .spawner
+        .spawn(&built.request, &built.descriptors)
+        .await
+        .map_err(|error| spawn_error(error, &record.id))?;
+    let process = remember(&spawned, &directory);
+    spawned
+        .executed()
+        .await
+        .map_err(|error| spawn_error(error, &record.id))?;
+    let process = process.map_err(|source| {
+        build::failed(
+            format!("recording the process of sandbox {}", record.id),
+            source,
+        )
+    })?;
+    let watched = sys::watch(spawned.into_pidfd())
+        .map_err(|source| build::failed("watching the new process".to_owned(), source))?;
+    let alive = Alive {
+        pidfd: watched,
+        group: draft.group.clone(),
+        control: built.control,
+        net: slot.net,
+    };
+    let created = Created {
+        started_at: process.started_at,
+        entrypoint: record.entrypoint.clone(),
+        platform: record.platform.clone(),
+    };
+    let lease = Some(image.lease);
+    let sandbox = Sandbox::alive(record, &process, directory, alive, State::Running, lease);
+    sandbox.follow(shared);
+    Ok((sandbox, created))
+}
+
+/// Writes down who the process is, while it goes on becoming the sandbox.
+fn remember(spawned: &Spawned, directory: &std::path::Path) -> std::io::Result<Process> {
+    let process = Process::observe(spawned.pid.as_raw_nonzero().get())?;
+    process.write(directory)?;
+    Ok(process)
+}
+
+/// What the blocking part made.
+struct Attempt {
+    directory: Option<PathBuf>,
+    own_volumes: Vec<String>,
+    outcome: Result<OnDisk, Error>,
+}
+
+struct OnDisk {
+    record: Record,
+    built: Built,
+    image: Prepared,
+    slot: Slot,
+}
+
+fn facts(
+    spec: &Spec,
+    entrypoint: &[String],
+    limits: &Limits,
+    image: &Prepared,
+    slot: &Slot,
+    draft: &Draft,
+) -> Facts {
+    let platform = &image.config.platform;
+    Facts {
+        id: spec.id.clone(),
+        labels: spec.labels.clone(),
+        image: image.id.clone(),
+        source: match &spec.source {
+            Source::Image { reference, .. } => reference.clone(),
+            Source::Snapshot(snapshot) => format!("snapshot {snapshot}"),
+        },
+        entrypoint: entrypoint.to_vec(),
+        platform: Platform {
+            os: platform.os.clone(),
+            arch: platform.arch.clone(),
+        },
+        limits: limits.clone(),
+        network: spec.network,
+        slot: slot.index,
+        group: draft.group.name().to_owned(),
+        own_volumes: Vec::new(),
+    }
+}
+
+/// Everything that touches the disk, on a thread that may block.
+fn on_disk(
+    shared: &Shared,
+    spec: &Spec,
+    limits: &Limits,
+    mut facts: Facts,
+    image: Prepared,
+    slot: Slot,
+    cgroup: crate::cgroup::Entry,
+) -> Attempt {
+    let directory = shared.layout.sandboxes().join(spec.id.as_str());
+    if let Err(source) = std::fs::create_dir(&directory) {
+        let outcome = Err(directory_error(&spec.id, source));
+        return Attempt {
+            directory: None,
+            own_volumes: Vec::new(),
+            outcome,
+        };
+    }
+    let mut own_volumes = Vec::new();
+    let volumes_dir = shared.layout.volumes();
+    let user = std::os::fd::AsFd::as_fd(&slot.user);
+    let mounts = volume::prepare(&spec.volumes, &volumes_dir, user, &mut own_volumes);
+    facts.own_volumes.clone_from(&own_volumes);
+    let entrypoint = facts.entrypoint.clone();
+    let outcome = mounts.and_then(|mounts| {
+        let action = || format!("writing the record of sandbox {}", spec.id);
+        let record = Record::new(facts).map_err(|source| build::failed(action(), source))?;
+        record
+            .write(&directory)
+            .map_err(|source| build::failed(action(), source))?;
+        let materials = Materials {
+            image: &image,
+            slot: &slot,
+            resolv_conf: shared.pool.resolv_conf().to_owned(),
+            cgroup,
+            program: std::os::fd::AsFd::as_fd(&shared.program),
+            execd_port: shared.config.execd_port,
+            open_files: limits.open_files,
+        };
+        let skeletons = &shared.skeletons;
+        let built = build::build(spec, &entrypoint, materials, &directory, skeletons, mounts)?;
+        Ok((record, built))
+    });
+    let outcome = outcome.map(|(record, built)| OnDisk {
+        record,
+        built,
+        image,
+        slot,
+    });
+    Attempt {
+        directory: Some(directory),
+        own_volumes,
+        outcome,
+    }
+}
+
+async fn prepare_image(shared: &Shared, spec: &Spec) -> Result<Prepared, Error> {
+    if let Some(wanted) = &spec.platform
+        && *wanted != image::this_platform()
+    {
+        let here = image::this_platform();
+        return Err(Error::Invalid {
+            field: "platform",
+            message: format!(
+                "this machine runs {}/{} only, not {}/{}",
+                here.os, here.arch, wanted.os, wanted.arch
+            ),
+        });
+    }
+    let prepared = shared
+        .images
+        .prepare(&spec.source, spec.platform.as_ref())
+        .await;
+    prepared.map_err(|error| image_error(error, &spec.source))
+}
+
+/// What was asked for over the defaults; what this backend cannot hold anybody to is refused.
+fn limits(shared: &Shared, wanted: &Limits) -> Result<Limits, Error> {
+    let refuse = |message: &str| {
+        Err(Error::Invalid {
+            field: "resourceLimits",
+            message: message.to_owned(),
+        })
+    };
+    if wanted.gpus.is_some_and(|count| count > 0) {
+        return refuse("the embedded backend has no GPUs to give; use the docker backend");
+    }
+    if wanted.disk_bytes.is_some() {
+        return refuse("the data directory's filesystem cannot limit the size of a sandbox");
+    }
+    let default = &shared.config.default_limits;
+    Ok(Limits {
+        cpu_millis: wanted.cpu_millis.or(default.cpu_millis),
+        memory_bytes: wanted.memory_bytes.or(default.memory_bytes),
+        pids: wanted.pids.or(default.pids),
+        open_files: wanted.open_files.or(default.open_files),
+        disk_bytes: None,
+        gpus: None,
+    })
+}
+
+fn directory_error(id: &SandboxId, source: std::io::Error) -> Error {
+    if source.kind() == std::io::ErrorKind::AlreadyExists {
+        return Error::Invalid {
+            field: "id",
+            message: format!("sandbox {id} exists already"),
+        };
+    }
+    build::failed(format!("making the directory of sandbox {id}"), source)
+}
+
+/// An error of the image store as the backend's.
+pub(crate) fn image_error(error: image::Error, source: &Source) -> Error {
+    let name = match source {
+        Source::Image { reference, .. } => reference.clone(),
+        Source::Snapshot(snapshot) => format!("snapshot {snapshot}"),
+    };
+    let is_transient = error.is_transient();
+    match error {
+        image::Error::InvalidReference { .. } => Error::Invalid {
+            field: "image",
+            message: error.to_string(),
+        },
+        image::Error::NotFound { reference, message } => {
+            Error::ImageNotFound { reference, message }
+        }
+        image::Error::Unauthorized { reference, message } => {
+            Error::ImageUnauthorized { reference, message }
+        }
+        image::Error::WrongPlatform { .. } => Error::Invalid {
+            field: "platform",
+            message: error.to_string(),
+        },
+        image::Error::DiskFull { .. } => Error::Exhausted {
+            what: "disk",
+            message: error.to_string(),
+        },
+        image::Error::InUse { what, by } => Error::InUse { what, by },
+        image::Error::UnknownImage(_) => match source {
+            Source::Snapshot(snapshot) => Error::SnapshotNotFound(snapshot.clone()),
+            Source::Image { .. } => Error::ImageNotFound {
+                reference: name,
+                message: error.to_string(),
+            },
+        },
+        image::Error::Io { action, source } => Error::Io {
+            action,
+            source: std::io::Error::new(source.kind(), source),
+        },
+        other => Error::ImagePull {
+            reference: name,
+            message: other.to_string(),
+            is_transient,
+        },
+    }
+}
+
+fn slot_error(error: &crate::net::Error) -> Error {
+    match error {
+        crate::net::Error::Exhausted(_) => Error::Exhausted {
+            what: "network slots",
+            message: error.to_string(),
+        },
+        other => Error::Unavailable {
+            backend: "embedded",
+            message: chain(other),
+        },
+    }
+}
+
+fn group_error(error: &crate::cgroup::Error) -> Error {
+    Error::Unavailable {
+        backend: "embedded",
+        message: chain(error),
+    }
+}
+
+fn limit_error(error: &crate::cgroup::Error) -> Error {
+    Error::Invalid {
+        field: "resourceLimits",
+        message: chain(error),
+    }
+}
+
+/// An error with its causes, on one line.
+pub(crate) fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        text = format!("{text}: {cause}");
+        source = cause.source();
+    }
+    text
+}
+
+fn spawn_error(error: SpawnError, id: &SandboxId) -> Error {
+    match error {
+        SpawnError::Failed(failure) => failure_error(&failure, id),
+        SpawnError::TooLarge { .. } => Error::Invalid {
+            field: "env",
+            message: error.to_string(),
+        },
+        SpawnError::Stuck => Error::Start {
+            message: error.to_string(),
+        },
+        other => Error::Unavailable {
+            backend: "embedded",
+            message: chain(&other),
+        },
+    }
+}
+
+fn failure_error(failure: &Failure, id: &SandboxId) -> Error {
+    let errno = Errno::from_raw_os_error(failure.errno);
+    let about = &failure.about;
+    let invalid = |field: &'static str, message: String| Error::Invalid { field, message };
+    match (failure.step, errno) {
+        (Step::Clone | Step::Cgroup, Errno::AGAIN | Errno::NOMEM | Errno::NOSPC) => {
+            Error::Exhausted {
+                what: "processes",
+                message: format!("{}: {errno}; delete sandboxes", failure.step.doing()),
+            }
+        }
+        (Step::Rlimits, Errno::PERM | Errno::INVAL) => invalid(
+            "resourceLimits",
+            format!("the server itself may not have that many {about}; ask for fewer"),
+        ),
+        (Step::Mount, Errno::NOTDIR | Errno::LOOP | Errno::ISDIR | Errno::EXIST) => invalid(
+            "volumes.mountPath",
+            format!("{about} cannot be mounted on: {errno}; choose a path the image leaves free"),
+        ),
+        (Step::Proc | Step::Sys | Step::Dev, Errno::NOTDIR | Errno::LOOP | Errno::XDEV) => {
+            Error::Start {
+                message: format!(
+                    "{} failed: the image has something there that is not a directory",
+                    failure.step.doing()
+                ),
+            }
+        }
+        (Step::User, Errno::NOENT) => Error::Start {
+            message: format!("the image's user {about} is not in its /etc/passwd or /etc/group"),
+        },
+        (Step::Entrypoint, _) => Error::Start {
+            message: format!(
+                "the entrypoint {about} cannot be run in this image: {errno}; give another \
+                 entrypoint or an image that has it"
+            ),
+        },
+        (Step::Execute, Errno::TOOBIG) => invalid(
+            "env",
+            "the command and the environment are larger than the kernel takes".to_owned(),
+        ),
+        _ => Error::Start {
+            message: format!(
+                "{} {about} failed: {errno} (sandbox {id})",
+                failure.step.doing()
+            ),
+        },
+    }
+}

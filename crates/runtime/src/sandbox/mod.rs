@@ -1,0 +1,363 @@
+//! One sandbox as the server holds it: its record, the descriptors by which it is reached and
+//! controlled, and the task that waits for its end.
+//!
+//! ```text
+//!   create ──► Running ◄──► Paused
+//!                 │            │
+//!                 └──► Exited ◄┘        delete from any of them
+//! ```
+//!
+//! The task that sees the end gives slot and cgroup back, at once and whoever caused the end;
+//! what stays of an ended sandbox is its directory, until it is deleted.
+
+pub(crate) mod adopt;
+pub(crate) mod build;
+pub(crate) mod copy;
+pub(crate) mod create;
+pub(crate) mod logs;
+pub(crate) mod record;
+pub(crate) mod removal;
+pub(crate) mod skeleton;
+pub(crate) mod snapshot;
+pub(crate) mod volume;
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::id::SandboxId;
+use jiff::Timestamp;
+use lifecycle::backend::{Error, Event, Exit, Observed, ObservedState};
+use rustix::io::Errno;
+use rustix::process::Signal;
+use tokio::io::unix::AsyncFd;
+use tokio::sync::watch;
+
+use crate::backend::Shared;
+use crate::cgroup::Group;
+use crate::image::Lease;
+use crate::spawner::{EXIT_FILE, parse_record};
+use crate::sys::{self, ExitStatus};
+use record::{Process, Record};
+
+/// A process that has ended is reaped by the spawner, or by the host's init if the spawner is
+/// gone, within microseconds. Kernels before 6.9 do not tell when, so the wait is bounded.
+const REAP_DEADLINE: Duration = Duration::from_secs(2);
+
+/// What a sandbox is doing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum State {
+    Running,
+    Paused,
+    Exited(Exit),
+}
+
+impl State {
+    /// For [`Error::WrongState`].
+    pub(crate) fn name(&self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Exited(_) => "ended",
+        }
+    }
+}
+
+/// What only a sandbox with a living PID 1 has.
+pub(crate) struct Alive {
+    pub(crate) pidfd: AsyncFd<OwnedFd>,
+    pub(crate) group: Group,
+    /// Connect to `/proc/self/fd/` this.
+    pub(crate) control: OwnedFd,
+    /// Its network namespace.
+    pub(crate) net: OwnedFd,
+}
+
+/// One sandbox.
+pub(crate) struct Sandbox {
+    pub(crate) record: Record,
+    pub(crate) started_at: Option<Timestamp>,
+    /// Where it is; changes when it is deleted.
+    directory: Mutex<PathBuf>,
+    alive: Mutex<Option<Arc<Alive>>>,
+    state: watch::Sender<State>,
+    /// Keeps its layers from being removed.
+    _lease: Option<Lease>,
+    /// Held by whatever changes the sandbox: pause, resume, snapshot, delete.
+    pub(crate) change: tokio::sync::Mutex<()>,
+}
+
+impl Sandbox {
+    /// A sandbox with a living PID 1. Call [`Sandbox::follow`] next.
+    pub(crate) fn alive(
+        record: Record,
+        process: &Process,
+        directory: PathBuf,
+        alive: Alive,
+        state: State,
+        lease: Option<Lease>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            record,
+            started_at: Some(process.started_at),
+            directory: Mutex::new(directory),
+            alive: Mutex::new(Some(Arc::new(alive))),
+            state: watch::Sender::new(state),
+            _lease: lease,
+            change: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    /// A sandbox whose PID 1 ended while no server was there.
+    pub(crate) fn ended(
+        record: Record,
+        process: &Process,
+        directory: PathBuf,
+        exit: Exit,
+        lease: Option<Lease>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            record,
+            started_at: Some(process.started_at),
+            directory: Mutex::new(directory),
+            alive: Mutex::new(None),
+            state: watch::Sender::new(State::Exited(exit)),
+            _lease: lease,
+            change: tokio::sync::Mutex::new(()),
+        })
+    }
+
+    pub(crate) fn id(&self) -> &SandboxId {
+        &self.record.id
+    }
+
+    pub(crate) fn state(&self) -> State {
+        self.state.borrow().clone()
+    }
+
+    /// What it has while PID 1 lives.
+    pub(crate) fn live(&self) -> Option<Arc<Alive>> {
+        self.alive
+            .lock()
+            .expect("no code panics with this lock held")
+            .clone()
+    }
+
+    pub(crate) fn directory(&self) -> PathBuf {
+        self.directory
+            .lock()
+            .expect("no code panics with this lock held")
+            .clone()
+    }
+
+    pub(crate) fn observe(&self) -> Observed {
+        Observed {
+            id: self.id().clone(),
+            state: match self.state() {
+                State::Running => ObservedState::Running,
+                State::Paused => ObservedState::Paused,
+                State::Exited(exit) => ObservedState::Exited(exit),
+            },
+            labels: self.record.labels.clone(),
+            started_at: self.started_at,
+        }
+    }
+
+    /// For people; carries no secret.
+    pub(crate) fn describe(&self) -> String {
+        use std::fmt::Write;
+        let (record, state) = (&self.record, self.state());
+        let mut text = format!(
+            "sandbox   {}\nsource    {}\nimage     {}\nstate     {}\nnetwork   {:?}\nslot      \
+             {}\ncgroup    {}\nlimits    {:?}\ncommand   {:?}\n",
+            record.id,
+            record.source,
+            record.image,
+            state.name(),
+            record.network,
+            record.slot,
+            record.group,
+            record.limits,
+            record.entrypoint,
+        );
+        if let State::Exited(exit) = &state {
+            let _ = writeln!(text, "exit      {exit:?}");
+        }
+        if let Some(alive) = self.live() {
+            let _ = writeln!(text, "usage     {:?}", alive.group.usage());
+        }
+        text
+    }
+
+    /// Freezes it. `Ok` if it is frozen already.
+    pub(crate) async fn pause(&self) -> Result<(), Error> {
+        let alive = self.expect_alive("running")?;
+        alive
+            .group
+            .freeze()
+            .await
+            .map_err(|error| group_error("freezing", &error))?;
+        self.change_unless_ended(State::Paused);
+        Ok(())
+    }
+
+    /// Lets it run on. `Ok` if it runs already.
+    pub(crate) fn resume(&self) -> Result<(), Error> {
+        let alive = self.expect_alive("paused")?;
+        alive
+            .group
+            .thaw()
+            .map_err(|error| group_error("thawing", &error))?;
+        self.change_unless_ended(State::Running);
+        Ok(())
+    }
+
+    fn expect_alive(&self, wanted: &'static str) -> Result<Arc<Alive>, Error> {
+        self.live().ok_or_else(|| Error::WrongState {
+            state: self.state().name(),
+            wanted,
+        })
+    }
+
+    fn change_unless_ended(&self, to: State) {
+        self.state.send_if_modified(|state| {
+            let changes = !matches!(state, State::Exited(_)) && *state != to;
+            if changes {
+                *state = to;
+            }
+            changes
+        });
+    }
+
+    /// Sends a signal to PID 1; `Ok` if there is none.
+    pub(crate) fn signal(&self, signal: Signal) -> Result<(), Error> {
+        let Some(alive) = self.live() else {
+            return Ok(());
+        };
+        match rustix::process::pidfd_send_signal(alive.pidfd.get_ref(), signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(errno) => Err(Error::Io {
+                action: format!("sending a signal to sandbox {}", self.id()),
+                source: errno.into(),
+            }),
+        }
+    }
+
+    /// Ends PID 1 and with it, by the kernel's rule for pid namespaces, every process of the
+    /// sandbox. A frozen process on cgroup v1 dies only once it is thawed.
+    pub(crate) fn kill(&self) -> Result<(), Error> {
+        self.signal(Signal::KILL)?;
+        if let Some(alive) = self.live()
+            && let Err(error) = alive.group.thaw()
+        {
+            tracing::warn!(sandbox_id = %self.id(), error = %error, "thawing a killed sandbox failed");
+        }
+        Ok(())
+    }
+
+    /// Waits until PID 1 has ended and slot and cgroup are given back.
+    pub(crate) async fn ended_with(&self) -> Exit {
+        let mut states = self.state.subscribe();
+        let ended = states
+            .wait_for(|state| matches!(state, State::Exited(_)))
+            .await;
+        match ended.as_deref() {
+            Ok(State::Exited(exit)) => exit.clone(),
+            _ => unreachable!("the sender lives in self and the predicate asks for Exited"),
+        }
+    }
+
+    /// Waits for the end and for kills by the out-of-memory killer, and tells about them.
+    pub(crate) fn follow(self: &Arc<Self>, shared: &Arc<Shared>) {
+        let (sandbox, shared) = (self.clone(), shared.clone());
+        let tasks = shared.tasks.clone();
+        tasks.spawn(async move { sandbox.follow_to_the_end(&shared).await });
+    }
+
+    async fn follow_to_the_end(&self, shared: &Shared) {
+        let Some(alive) = self.live() else { return };
+        let status = match alive.group.watch_oom() {
+            Ok(mut kills) => {
+                let end = exit_status(&alive.pidfd, self);
+                tokio::pin!(end);
+                loop {
+                    tokio::select! {
+                        biased;
+                        status = &mut end => break status,
+                        Some(_) = kills.next() => shared.tell(Event::OutOfMemory { id: self.id().clone() }),
+                    }
+                }
+            }
+            Err(_) => exit_status(&alive.pidfd, self).await,
+        };
+        let exit = Exit {
+            code: status.and_then(|status| match status {
+                ExitStatus::Code(code) => Some(code),
+                ExitStatus::Signal(_) => None,
+            }),
+            signal: status.and_then(|status| match status {
+                ExitStatus::Signal(signal) => Some(signal),
+                ExitStatus::Code(_) => None,
+            }),
+            oom_killed: alive.group.oom_kills() > 0,
+            at: Some(Timestamp::now()),
+        };
+        self.alive
+            .lock()
+            .expect("no code panics with this lock held")
+            .take();
+        give_back(shared, &alive.group, self.record.slot).await;
+        drop(alive);
+        self.state.send_replace(State::Exited(exit.clone()));
+        shared.tell(Event::Exited {
+            id: self.id().clone(),
+            exit,
+        });
+    }
+}
+
+/// Gives back what a sandbox without processes does not need.
+pub(crate) async fn give_back(shared: &Shared, group: &Group, slot: u32) {
+    let emptied = match group.kill().await {
+        Ok(()) => group.remove(),
+        Err(error) => Err(error),
+    };
+    if let Err(error) = emptied {
+        // The next start sweeps it.
+        tracing::warn!(cgroup = group.name(), error = %error, "a cgroup could not be removed");
+    }
+    shared.pool.release(slot);
+}
+
+/// Waits until the process is gone and says how it ended, where anybody knows.
+async fn exit_status(pidfd: &AsyncFd<OwnedFd>, sandbox: &Sandbox) -> Option<ExitStatus> {
+    let mut ended = match pidfd.readable().await {
+        Ok(guard) => guard,
+        Err(_) => return None,
+    };
+    let deadline = tokio::time::Instant::now() + REAP_DEADLINE;
+    loop {
+        // The spawner writes its record before it reaps, so once the process is gone for good
+        // the record is there or will never be.
+        let known = recorded(&sandbox.directory()).or_else(|| sys::exit_status_of(pidfd.as_fd()));
+        if known.is_some() {
+            return known;
+        }
+        ended.clear_ready();
+        match tokio::time::timeout_at(deadline, pidfd.readable()).await {
+            Ok(Ok(again)) => ended = again,
+            _ => return recorded(&sandbox.directory()),
+        }
+    }
+}
+
+/// How PID 1 ended according to the spawner.
+pub(crate) fn recorded(directory: &Path) -> Option<ExitStatus> {
+    let text = std::fs::read_to_string(directory.join(EXIT_FILE)).ok()?;
+    parse_record(&text)
+}
+
+pub(crate) fn group_error(doing: &str, error: &crate::cgroup::Error) -> Error {
+    Error::Internal(format!("{doing} the sandbox failed: {error}"))
+}

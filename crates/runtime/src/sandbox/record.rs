@@ -1,0 +1,187 @@
+//! What is kept on disk about a sandbox, so that a server that knows nothing can find it again.
+//!
+//! Two files, each written whole under another name and then renamed. `record.json` is there
+//! before the sandbox has a process, so whatever a crash leaves can be found and removed;
+//! `process.json` comes once it has one. A directory without the second is half made.
+//!
+//! Nothing here is synced to the disk. The files matter to the next server on the same boot, and
+//! the page cache survives a process; after a crash of the machine every sandbox is gone anyway,
+//! and a torn record only makes its directory count as half made. Neither environment nor token
+//! are kept: they are the sandbox's secrets and nobody needs them again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use api::id::SandboxId;
+use jiff::Timestamp;
+use lifecycle::backend::{Limits, Network, Platform};
+use serde::{Deserialize, Serialize};
+
+use crate::image::ImageId;
+
+/// The format of these files; a server finds only what it can read.
+const VERSION: u32 = 1;
+
+const RECORD_FILE: &str = "record.json";
+const PROCESS_FILE: &str = "process.json";
+
+/// What a sandbox consists of.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Record {
+    version: u32,
+    pub(crate) id: SandboxId,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) image: ImageId,
+    /// As the request named it, for people.
+    pub(crate) source: String,
+    pub(crate) entrypoint: Vec<String>,
+    pub(crate) platform: Platform,
+    pub(crate) limits: Limits,
+    pub(crate) network: Network,
+    pub(crate) slot: u32,
+    pub(crate) group: String,
+    /// Named volumes to remove with the sandbox.
+    pub(crate) own_volumes: Vec<String>,
+    /// Which boot of the machine it belongs to.
+    boot: String,
+}
+
+/// Its first process.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Process {
+    pub(crate) pid: i32,
+    /// In clock ticks since boot; with the pid it names one process for ever.
+    pub(crate) start_ticks: u64,
+    pub(crate) started_at: Timestamp,
+}
+
+/// The parts of a [`Record`] that the caller knows.
+pub(crate) struct Facts {
+    pub(crate) id: SandboxId,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) image: ImageId,
+    pub(crate) source: String,
+    pub(crate) entrypoint: Vec<String>,
+    pub(crate) platform: Platform,
+    pub(crate) limits: Limits,
+    pub(crate) network: Network,
+    pub(crate) slot: u32,
+    pub(crate) group: String,
+    pub(crate) own_volumes: Vec<String>,
+}
+
+impl Record {
+    pub(crate) fn new(facts: Facts) -> io::Result<Self> {
+        Ok(Self {
+            version: VERSION,
+            id: facts.id,
+            labels: facts.labels,
+            image: facts.image,
+            source: facts.source,
+            entrypoint: facts.entrypoint,
+            platform: facts.platform,
+            limits: facts.limits,
+            network: facts.network,
+            slot: facts.slot,
+            group: facts.group,
+            own_volumes: facts.own_volumes,
+            boot: boot()?,
+        })
+    }
+
+    pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
+        write(directory, RECORD_FILE, self)
+    }
+
+    /// The record in `directory`; `None` where there is none that can be read.
+    pub(crate) fn read(directory: &Path) -> io::Result<Option<Self>> {
+        let record: Option<Self> = read(directory, RECORD_FILE)?;
+        Ok(record.filter(|record| record.version == VERSION))
+    }
+
+    /// Whether its processes can still be alive: not after the machine was started anew.
+    pub(crate) fn is_of_this_boot(&self) -> io::Result<bool> {
+        Ok(self.boot == boot()?)
+    }
+}
+
+impl Process {
+    /// Takes down who `pid` is. The caller holds a pidfd of it, so the number is not reused.
+    pub(crate) fn observe(pid: i32) -> io::Result<Self> {
+        Ok(Self {
+            pid,
+            start_ticks: start_ticks(pid)?,
+            started_at: Timestamp::now(),
+        })
+    }
+
+    /// Whether the process that has this number now is the one that was taken down.
+    pub(crate) fn is_same(&self) -> bool {
+        start_ticks(self.pid).is_ok_and(|ticks| ticks == self.start_ticks)
+    }
+
+    pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
+        write(directory, PROCESS_FILE, self)
+    }
+
+    pub(crate) fn read(directory: &Path) -> io::Result<Option<Self>> {
+        read(directory, PROCESS_FILE)
+    }
+}
+
+fn write(directory: &Path, name: &str, value: &impl Serialize) -> io::Result<()> {
+    let draft = directory.join(format!(".{name}"));
+    let text = serde_json::to_vec(value)?;
+    fs::write(&draft, text)?;
+    fs::rename(draft, directory.join(name))
+}
+
+fn read<T: for<'de> Deserialize<'de>>(directory: &Path, name: &str) -> io::Result<Option<T>> {
+    match fs::read(directory.join(name)) {
+        Ok(text) => Ok(serde_json::from_slice(&text).ok()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Field 22 of /proc/pid/stat. The second field is the program's name in parentheses and may
+/// itself hold spaces and parentheses, so counting starts after the last one.
+fn start_ticks(pid: i32) -> io::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/{pid}/stat"))?;
+    let after_name = text.rsplit_once(')').map_or("", |(_, rest)| rest);
+    let field = after_name.split_ascii_whitespace().nth(19);
+    field
+        .and_then(|ticks| ticks.parse().ok())
+        .ok_or_else(|| io::Error::other("/proc/pid/stat has no start time"))
+}
+
+fn boot() -> io::Result<String> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
+    Ok(text.trim_end().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_is_known_again_and_another_is_not_taken_for_it() {
+        let directory = tempfile::tempdir().unwrap();
+        let me = Process::observe(i32::try_from(std::process::id()).unwrap()).unwrap();
+        me.write(directory.path()).unwrap();
+        let mut read = Process::read(directory.path()).unwrap().unwrap();
+        assert!(read.is_same());
+        read.start_ticks += 1;
+        assert!(!read.is_same());
+    }
+
+    #[test]
+    fn a_torn_file_counts_as_missing() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(PROCESS_FILE), "{\"pid\": 1").unwrap();
+        assert!(Process::read(directory.path()).unwrap().is_none());
+        assert!(Record::read(directory.path()).unwrap().is_none());
+    }
+}

@@ -1,0 +1,23 @@
+//! The system calls that rustix has no safe form for, each behind a function that is safe to
+//! call, or says why it is not.
+//!
+//! The only place of this crate with unsafe code. No policy here: which namespaces, which mounts
+//! and which filter is decided by the callers.
+
+#![expect(
+    unsafe_code,
+    reason = "system calls without a safe wrapper live here and nowhere else"
+)]
+
+pub(crate) mod event;
+mod mount;
+mod process;
+pub(crate) mod userns;
+
+pub(crate) use mount::{MountChange, change_mount};
+pub(crate) use process::{
+    Cloned, ExitStatus, Keep, clone_process, close_from, descriptor_to, ended_child, execute,
+    exit_now, exit_status_of,
+    install_filter, join_anonymous_keyring, reset_signals, set_file_ids, take_inherited,
+    unshare_namespaces, watch, watch_children,
+};
