@@ -159,7 +159,12 @@ impl Keeper {
                 writes.push(Write::ReleaseKeys(self.id.clone()));
             }
         } else {
-            writes.extend(self.key.clone().map(Write::ClaimKey));
+            let now = sandbox.created_at;
+            writes.extend(
+                self.key
+                    .clone()
+                    .map(|record| Write::ClaimKey { record, now }),
+            );
             if sandbox.status.state != State::Pending {
                 self.recipe = None;
             }

@@ -538,7 +538,7 @@ impl Owner {
             self.schedule_retry();
         }
         if self.is_forgotten {
-            return;
+            return self.keeper.continue_saving(&self.sandbox);
         }
         if let Some(error) = self.keeper.first_error() {
             tracing::warn!(sandbox = %self.at.id, %error, "the sandbox cannot be recorded");

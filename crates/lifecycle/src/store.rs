@@ -109,8 +109,14 @@ pub enum Write {
     PutSnapshot(Arc<Snapshot>),
     /// Remove; nothing happens when there is none.
     RemoveSnapshot(SnapshotId),
-    /// Claim an idempotency key. Refuses the whole batch when it is taken.
-    ClaimKey(KeyRecord),
+    /// Claim an idempotency key. Refuses the whole batch when another sandbox holds it and that
+    /// use has not expired at `now`.
+    ClaimKey {
+        /// The use.
+        record: KeyRecord,
+        /// When it is claimed.
+        now: Timestamp,
+    },
     /// Give back the keys of a sandbox that never came to be.
     ReleaseKeys(SandboxId),
     /// Number and append.

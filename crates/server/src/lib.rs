@@ -1,1 +1,18 @@
-//! The lifecycle server.
+//! The lifecycle server: HTTP, access, the SQL store, the proxy into sandboxes, and the wiring of
+//! them with a backend.
+//!
+//! Decides nothing about a sandbox's life: that is `lifecycle`.
+
+#![forbid(unsafe_code)]
+
+pub mod access;
+mod command;
+pub mod config;
+pub mod http;
+pub mod metrics;
+mod notify;
+pub mod proxy;
+pub mod run;
+pub mod store;
+
+pub use command::main;

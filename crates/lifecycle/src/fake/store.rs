@@ -77,7 +77,10 @@ impl Store {
 impl Held {
     fn apply(&mut self, batch: &Batch) -> Outcome {
         let taken = batch.writes.iter().find_map(|write| match write {
-            Write::ClaimKey(claim) => self.keys.get(&claim.key).filter(|used| **used != *claim),
+            Write::ClaimKey { record, now } => self
+                .keys
+                .get(&record.key)
+                .filter(|used| used.sandbox_id != record.sandbox_id && used.expires_at > *now),
             _ => None,
         });
         if let Some(used) = taken {
@@ -102,7 +105,7 @@ impl Held {
                     .insert(snapshot.id.clone(), (*snapshot).clone());
             }
             Write::RemoveSnapshot(id) => drop(self.snapshots.remove(&id)),
-            Write::ClaimKey(key) => drop(self.keys.insert(key.key.clone(), key)),
+            Write::ClaimKey { record, .. } => drop(self.keys.insert(record.key.clone(), record)),
             Write::ReleaseKeys(id) => self.keys.retain(|_, key| key.sandbox_id != id),
             Write::AppendEvent(mut event) => {
                 self.last_event += 1;

@@ -17,7 +17,11 @@ async fn a_clock_set_forward_kills_nothing_before_its_time() {
     let sandbox = world.service.get(&id).unwrap();
     assert_eq!(sandbox.status.state, State::Running);
     let moved = EPOCH + SignedDuration::from_secs(600) + SignedDuration::from_hours(5);
-    assert_eq!(sandbox.expires_at, Some(moved), "what clients see moves with the clock");
+    assert_eq!(
+        sandbox.expires_at,
+        Some(moved),
+        "what clients see moves with the clock"
+    );
     tokio::time::advance(Duration::from_secs(499)).await;
     settle().await;
     assert!(world.service.get(&id).is_ok());
@@ -46,5 +50,9 @@ async fn jumps_that_follow_each_other_add_up() {
     let moved = EPOCH + SignedDuration::from_secs(600) + SignedDuration::from_hours(24);
     assert_eq!(world.service.get(&id).unwrap().expires_at, Some(moved));
     let world = world.restart().await;
-    assert_eq!(world.service.get(&id).unwrap().expires_at, Some(moved), "and are kept");
+    assert_eq!(
+        world.service.get(&id).unwrap().expires_at,
+        Some(moved),
+        "and are kept"
+    );
 }

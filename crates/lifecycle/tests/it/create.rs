@@ -12,7 +12,10 @@ use lifecycle::{CreateRequest, Error, IdempotencyKey, Reason, SandboxFilter, Sta
 use crate::{EPOCH, World, local, remote, settle};
 
 fn key(text: &str) -> Option<IdempotencyKey> {
-    Some(IdempotencyKey { principal: "tester".to_owned(), key: text.to_owned() })
+    Some(IdempotencyKey {
+        principal: "tester".to_owned(),
+        key: text.to_owned(),
+    })
 }
 
 #[tokio::test(start_paused = true)]
@@ -20,9 +23,15 @@ async fn a_local_image_is_answered_when_it_runs() {
     let world = World::new().await;
     let sandbox = world.running().await;
     assert_eq!(sandbox.status.reason, Reason::ContainerRunning);
-    assert_eq!(sandbox.expires_at, Some(EPOCH + SignedDuration::from_secs(600)));
+    assert_eq!(
+        sandbox.expires_at,
+        Some(EPOCH + SignedDuration::from_secs(600))
+    );
     assert_eq!(sandbox.entrypoint, Some(vec!["/bin/sh".to_owned()]));
-    let text = world.store.text_of(&sandbox.id).expect("acknowledged means kept");
+    let text = world
+        .store
+        .text_of(&sandbox.id)
+        .expect("acknowledged means kept");
     assert!(text.contains("\"recipe\""), "{text}");
 }
 
@@ -35,30 +44,67 @@ async fn the_record_is_durable_before_the_answer_and_secrets_go_when_it_is_made(
     assert!(world.store.text_of(&sandbox.id).is_some());
     settle().await;
     let text = world.store.text_of(&sandbox.id).unwrap();
-    assert!(!text.contains("hunter2"), "the request's secrets are kept only until it is made");
+    assert!(
+        !text.contains("hunter2"),
+        "the request's secrets are kept only until it is made"
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_remote_image_is_answered_pending_and_the_pull_does_not_eat_the_lifetime() {
     let world = World::new().await;
-    world.backend.fail_next(Call::Pull, Fault::Delay(Duration::from_secs(900)));
+    world
+        .backend
+        .fail_next(Call::Pull, Fault::Delay(Duration::from_secs(900)));
     let sandbox = world.service.create(remote(), None).await.unwrap().sandbox;
     assert_eq!(sandbox.status.state, State::Pending);
     assert_eq!(sandbox.status.reason, Reason::ImagePulling);
-    assert!(world.store.text_of(&sandbox.id).is_some(), "acknowledged means kept");
-    let ready = world.service.wait_ready(&sandbox.id, Duration::from_secs(3600)).await.unwrap();
+    assert!(
+        world.store.text_of(&sandbox.id).is_some(),
+        "acknowledged means kept"
+    );
+    let ready = world
+        .service
+        .wait_ready(&sandbox.id, Duration::from_secs(3600))
+        .await
+        .unwrap();
     assert_eq!(ready.status.state, State::Running);
-    assert_eq!(ready.expires_at, Some(EPOCH + SignedDuration::from_secs(900 + 600)));
+    assert_eq!(
+        ready.expires_at,
+        Some(EPOCH + SignedDuration::from_secs(900 + 600))
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn connect_waits_for_readiness_and_gives_up_at_its_deadline() {
     let world = World::new().await;
-    world.backend.fail_next(Call::Pull, Fault::Delay(Duration::from_secs(20)));
-    let id = world.service.create(remote(), None).await.unwrap().sandbox.id.clone();
-    let early = world.service.connect(&id, Target::Control, Duration::from_secs(5)).await;
-    assert!(matches!(early, Err(Error::NotReady { state: State::Pending, .. })));
-    world.service.connect(&id, Target::Control, Duration::from_secs(60)).await.unwrap();
+    world
+        .backend
+        .fail_next(Call::Pull, Fault::Delay(Duration::from_secs(20)));
+    let id = world
+        .service
+        .create(remote(), None)
+        .await
+        .unwrap()
+        .sandbox
+        .id
+        .clone();
+    let early = world
+        .service
+        .connect(&id, Target::Control, Duration::from_secs(5))
+        .await;
+    assert!(matches!(
+        early,
+        Err(Error::NotReady {
+            state: State::Pending,
+            ..
+        })
+    ));
+    world
+        .service
+        .connect(&id, Target::Control, Duration::from_secs(60))
+        .await
+        .unwrap();
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,18 +114,30 @@ async fn an_image_that_does_not_exist_fails_the_pending_sandbox_and_says_why() {
     let sandbox = world.service.create(request, None).await.unwrap().sandbox;
     let failed = world.until(&sandbox.id, State::Failed).await;
     assert_eq!(failed.status.reason, Reason::ImagePullFailed);
-    assert!(failed.status.message.contains("nowhere"), "{}", failed.status.message);
+    assert!(
+        failed.status.message.contains("nowhere"),
+        "{}",
+        failed.status.message
+    );
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_creation_that_fails_at_once_is_an_error_and_leaves_nothing() {
     let world = World::new().await;
-    let fault = BackendError::Start { message: "no such program".to_owned() };
+    let fault = BackendError::Start {
+        message: "no such program".to_owned(),
+    };
     world.backend.fail_next(Call::Create, Fault::Fail(fault));
     let error = world.service.create(local(), key("k")).await.unwrap_err();
     assert!(matches!(&error, Error::Backend(e) if matches!(**e, BackendError::Start { .. })));
     settle().await;
-    assert_eq!(world.service.list(&SandboxFilter::default(), 1, 10).total_items, 0);
+    assert_eq!(
+        world
+            .service
+            .list(&SandboxFilter::default(), 1, 10)
+            .total_items,
+        0
+    );
     assert!(world.store.load().await.unwrap().sandboxes.is_empty());
     let again = world.service.create(local(), key("k")).await.unwrap();
     assert!(!again.is_replay, "a failed request gives its key back");
@@ -91,10 +149,19 @@ async fn what_the_backend_cannot_do_is_refused_before_anything_is_made() {
     let mut none = world.service.capabilities();
     none.gpu = false;
     world.backend.set_capabilities(none);
-    let limits = Limits { gpus: Some(1), ..Limits::default() };
+    let limits = Limits {
+        gpus: Some(1),
+        ..Limits::default()
+    };
     let request = CreateRequest { limits, ..local() };
     let error = world.service.create(request, None).await.unwrap_err();
-    assert!(matches!(error, Error::Unsupported { field: "resourceLimits.gpu", .. }));
+    assert!(matches!(
+        error,
+        Error::Unsupported {
+            field: "resourceLimits.gpu",
+            ..
+        }
+    ));
     assert_eq!(world.backend.calls(Call::Create), 0);
 }
 
@@ -105,10 +172,16 @@ async fn one_key_makes_one_sandbox() {
     let second = world.service.create(local(), key("a")).await.unwrap();
     assert!(!first.is_replay && second.is_replay);
     assert_eq!(first.sandbox.id, second.sandbox.id);
-    let other = CreateRequest { timeout: None, ..local() };
+    let other = CreateRequest {
+        timeout: None,
+        ..local()
+    };
     let conflict = world.service.create(other, key("a")).await.unwrap_err();
     assert!(matches!(conflict, Error::KeyConflict));
-    let stranger = Some(IdempotencyKey { principal: "other".to_owned(), key: "a".to_owned() });
+    let stranger = Some(IdempotencyKey {
+        principal: "other".to_owned(),
+        key: "a".to_owned(),
+    });
     let theirs = world.service.create(local(), stranger).await.unwrap();
     assert_ne!(theirs.sandbox.id, first.sandbox.id);
 }
@@ -118,8 +191,10 @@ async fn many_requests_at_once_with_one_key_make_one_sandbox() {
     let world = World::new().await;
     let all = (0..16).map(|_| world.service.create(local(), key("same")));
     let made = futures_util::future::join_all(all).await;
-    let ids: std::collections::HashSet<_> =
-        made.into_iter().map(|creation| creation.unwrap().sandbox.id.clone()).collect();
+    let ids: std::collections::HashSet<_> = made
+        .into_iter()
+        .map(|creation| creation.unwrap().sandbox.id.clone())
+        .collect();
     assert_eq!(ids.len(), 1);
     settle().await;
     assert_eq!(world.backend.sandboxes().len(), 1);
@@ -128,7 +203,12 @@ async fn many_requests_at_once_with_one_key_make_one_sandbox() {
 #[tokio::test(start_paused = true)]
 async fn a_key_outlives_a_restart_and_is_spent_with_its_sandbox() {
     let world = World::new().await;
-    let first = world.service.create(local(), key("a")).await.unwrap().sandbox;
+    let first = world
+        .service
+        .create(local(), key("a"))
+        .await
+        .unwrap()
+        .sandbox;
     let world = world.restart().await;
     let again = world.service.create(local(), key("a")).await.unwrap();
     assert!(again.is_replay);
@@ -142,7 +222,12 @@ async fn a_key_outlives_a_restart_and_is_spent_with_its_sandbox() {
 async fn a_key_is_forgotten_after_a_day() {
     let world = World::new().await;
     let request = CreateRequest::from_image("local");
-    let first = world.service.create(request.clone(), key("a")).await.unwrap().sandbox;
+    let first = world
+        .service
+        .create(request.clone(), key("a"))
+        .await
+        .unwrap()
+        .sandbox;
     tokio::time::advance(Duration::from_secs(24 * 3600 + 1)).await;
     let second = world.service.create(request, key("a")).await.unwrap();
     assert!(!second.is_replay);
@@ -165,7 +250,10 @@ async fn a_client_that_goes_away_leaves_a_sandbox_it_can_find() {
     asked.abort();
     assert!(asked.await.unwrap_err().is_cancelled());
     open.send(()).unwrap();
-    let filter = SandboxFilter { metadata: request.metadata.clone(), states: vec![] };
+    let filter = SandboxFilter {
+        metadata: request.metadata.clone(),
+        states: vec![],
+    };
     let found = world.service.list(&filter, 1, 10);
     assert_eq!(found.total_items, 1);
     let by_key = world.service.create(request, key("gone")).await.unwrap();
@@ -178,26 +266,46 @@ async fn a_client_that_goes_away_leaves_a_sandbox_it_can_find() {
 #[tokio::test(start_paused = true)]
 async fn a_slow_creation_is_answered_pending_and_goes_on() {
     let world = World::new().await;
-    world.backend.fail_next(Call::Create, Fault::Delay(Duration::from_secs(40)));
+    world
+        .backend
+        .fail_next(Call::Create, Fault::Delay(Duration::from_secs(40)));
     let begun = tokio::time::Instant::now();
     let sandbox = world.service.create(local(), None).await.unwrap().sandbox;
     assert_eq!(sandbox.status.state, State::Pending);
-    assert!(begun.elapsed() <= Duration::from_secs(16), "clients wait 30 s");
-    let ready = world.service.wait_ready(&sandbox.id, Duration::from_secs(60)).await.unwrap();
+    assert!(
+        begun.elapsed() <= Duration::from_secs(16),
+        "clients wait 30 s"
+    );
+    let ready = world
+        .service
+        .wait_ready(&sandbox.id, Duration::from_secs(60))
+        .await
+        .unwrap();
     assert_eq!(ready.status.state, State::Running);
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_store_that_refuses_the_record_refuses_the_sandbox() {
-    let full =
-        store::Error::Full { store: "memory", location: "memory".to_owned() };
+    let full = store::Error::Full {
+        store: "memory",
+        location: "memory".to_owned(),
+    };
     let world = World::on(Backend::new(), Store::new()).await;
     world.store.fail_next(StoreFault::Refuse(full));
     let error = world.service.create(local(), None).await.unwrap_err();
     assert!(matches!(error, Error::Store(store::Error::Full { .. })));
     settle().await;
-    assert!(world.backend.sandboxes().is_empty(), "what nobody would know of is taken back");
-    assert_eq!(world.service.list(&SandboxFilter::default(), 1, 10).total_items, 0);
+    assert!(
+        world.backend.sandboxes().is_empty(),
+        "what nobody would know of is taken back"
+    );
+    assert_eq!(
+        world
+            .service
+            .list(&SandboxFilter::default(), 1, 10)
+            .total_items,
+        0
+    );
     world.running().await;
 }
 
@@ -208,12 +316,26 @@ async fn from_a_snapshot_only_when_it_is_ready() {
         source: Source::Snapshot(id.parse().unwrap()),
         ..CreateRequest::from_image("")
     };
-    let missing = world.service.create(request("none"), None).await.unwrap_err();
+    let missing = world
+        .service
+        .create(request("none"), None)
+        .await
+        .unwrap_err();
     assert!(matches!(missing, Error::SnapshotNotFound(_)));
     let sandbox = world.running().await;
-    world.backend.fail_next(Call::Snapshot, Fault::Delay(Duration::from_secs(60)));
-    let creating = world.service.create_snapshot(&sandbox.id, None).await.unwrap();
-    let early = world.service.create(request(creating.id.as_str()), None).await.unwrap_err();
+    world
+        .backend
+        .fail_next(Call::Snapshot, Fault::Delay(Duration::from_secs(60)));
+    let creating = world
+        .service
+        .create_snapshot(&sandbox.id, None)
+        .await
+        .unwrap();
+    let early = world
+        .service
+        .create(request(creating.id.as_str()), None)
+        .await
+        .unwrap_err();
     assert!(matches!(early, Error::SnapshotWrongState { .. }));
 }
 
@@ -225,8 +347,14 @@ async fn a_thousand_at_once_all_come_to_be() {
     assert!(made.iter().all(Result::is_ok));
     assert_eq!(world.backend.sandboxes().len(), 1000);
     let groups = world.store.groups_written();
-    assert!(groups < 500, "writes are grouped, not one commit each: {groups}");
+    assert!(
+        groups < 500,
+        "writes are grouped, not one commit each: {groups}"
+    );
     let page = world.service.list(&SandboxFilter::default(), 3, 300);
-    assert_eq!((page.items.len(), page.total_items, page.total_pages()), (300, 1000, 4));
+    assert_eq!(
+        (page.items.len(), page.total_items, page.total_pages()),
+        (300, 1000, 4)
+    );
     assert!(page.has_next_page());
 }

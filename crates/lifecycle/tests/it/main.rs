@@ -47,7 +47,12 @@ impl World {
         )
         .await
         .expect("the service starts");
-        World { backend, store, clock, service }
+        World {
+            backend,
+            store,
+            clock,
+            service,
+        }
     }
 
     /// Stops the service and starts another on the same backend, store and clock.
@@ -58,7 +63,11 @@ impl World {
 
     /// A sandbox of an image that is here, with a lifetime of ten minutes.
     pub(crate) async fn running(&self) -> Arc<Sandbox> {
-        let creation = self.service.create(local(), None).await.expect("a sandbox is made");
+        let creation = self
+            .service
+            .create(local(), None)
+            .await
+            .expect("a sandbox is made");
         assert_eq!(creation.sandbox.status.state, State::Running);
         creation.sandbox
     }
@@ -80,7 +89,11 @@ impl World {
         id: &SandboxId,
         is_so: impl Fn(Option<&Sandbox>) -> bool,
     ) -> Option<Arc<Sandbox>> {
-        let mut events = self.service.subscribe(None).await.expect("events can be read");
+        let mut events = self
+            .service
+            .subscribe(None)
+            .await
+            .expect("events can be read");
         loop {
             let found = self.service.get(id).ok();
             if is_so(found.as_deref()) {
@@ -94,12 +107,18 @@ impl World {
 
 pub(crate) fn local() -> CreateRequest {
     let timeout = Some(Duration::from_secs(600));
-    CreateRequest { timeout, ..CreateRequest::from_image("local") }
+    CreateRequest {
+        timeout,
+        ..CreateRequest::from_image("local")
+    }
 }
 
 pub(crate) fn remote() -> CreateRequest {
     let timeout = Some(Duration::from_secs(600));
-    CreateRequest { timeout, ..CreateRequest::from_image("remote") }
+    CreateRequest {
+        timeout,
+        ..CreateRequest::from_image("remote")
+    }
 }
 
 /// Lets every task that can run, run.

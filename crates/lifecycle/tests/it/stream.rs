@@ -28,7 +28,10 @@ async fn a_reader_that_comes_back_misses_nothing() {
     let mut live = world.service.subscribe(None).await.unwrap();
     let id = world.running().await.id.clone();
     let created = next_event(&mut live).await;
-    assert_eq!((created.kind, created.sandbox_id.as_ref()), (EventKind::Created, Some(&id)));
+    assert_eq!(
+        (created.kind, created.sandbox_id.as_ref()),
+        (EventKind::Created, Some(&id))
+    );
     drop(live);
     world.service.pause(&id).await.unwrap();
     world.service.delete(&id).await.unwrap();
@@ -70,7 +73,11 @@ async fn a_reader_that_falls_behind_reads_from_the_store() {
     let mut last = 0;
     loop {
         let event = next_event(&mut live).await;
-        assert!(event.id == last + 1 || last == 0, "{} after {last}", event.id);
+        assert!(
+            event.id == last + 1 || last == 0,
+            "{} after {last}",
+            event.id
+        );
         last = event.id;
         if event.kind == EventKind::Deleted {
             break;
@@ -112,12 +119,24 @@ async fn the_audit_trail_is_kept_and_read_page_by_page() {
         world.service.audit(entry).await.unwrap();
     }
     let world = world.restart().await;
-    let query = AuditQuery { actor: Some("ann".to_owned()), limit: 2, ..AuditQuery::default() };
+    let query = AuditQuery {
+        actor: Some("ann".to_owned()),
+        limit: 2,
+        ..AuditQuery::default()
+    };
     let first = world.service.audit_entries(&query).await.unwrap();
     let targets = |page: &[AuditEntry]| {
-        page.iter().filter_map(|e| e.target.clone()).collect::<Vec<_>>()
+        page.iter()
+            .filter_map(|e| e.target.clone())
+            .collect::<Vec<_>>()
     };
     assert_eq!(targets(&first), ["s4", "s2"]);
-    let query = AuditQuery { before: Some(first[1].id), ..query };
-    assert_eq!(targets(&world.service.audit_entries(&query).await.unwrap()), ["s0"]);
+    let query = AuditQuery {
+        before: Some(first[1].id),
+        ..query
+    };
+    assert_eq!(
+        targets(&world.service.audit_entries(&query).await.unwrap()),
+        ["s0"]
+    );
 }
