@@ -6,6 +6,7 @@
 mod backend;
 pub mod cgroup;
 mod config;
+pub mod doctor;
 pub mod image;
 mod init;
 pub mod net;

@@ -144,3 +144,29 @@ impl Error {
         }
     }
 }
+
+/// What stands in the way of the sandboxes' network on this host.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Findings {
+    /// Routes and addresses of the host within the address pool, each with its interface.
+    pub(crate) conflicts: Vec<(String, String)>,
+    /// Chains of others that drop forwarded packets by default.
+    pub(crate) forward_drops: Vec<String>,
+    /// Sandboxes cannot ask the host's nameservers themselves.
+    pub(crate) needs_relay: bool,
+}
+
+/// Looks at the host without changing it.
+pub(crate) fn examine(config: &Config) -> Result<Findings, Error> {
+    let socket = netlink::Socket::open(netlink::Family::Route)
+        .map_err(|e| Error::kernel("opening a netlink socket", e))?;
+    let local: Vec<Ipv4Addr> = link::addresses(&socket)?
+        .into_iter()
+        .map(|found| found.destination)
+        .collect();
+    Ok(Findings {
+        conflicts: link::conflicts(&socket, config.addresses, &config.prefix)?,
+        forward_drops: firewall::foreign_forward_drops(&config.prefix)?,
+        needs_relay: dns::HostResolver::read().needs_relay(&local),
+    })
+}
