@@ -336,11 +336,11 @@ impl Importer<'_> {
             let unpacked = unpack_into_work(self.store, input, &what, &self.bounds);
             (packing.join().expect("packing does not panic"), unpacked)
         });
-        // Where both failed, a broken pipe is only the echo.
         match (packed, unpacked) {
-            (_, Ok((work, unpacked))) => self.single_layer(&work, unpacked, &names),
-            (Err(error), Err(Error::Corrupt { .. })) => Err(error),
-            (_, Err(error)) => Err(error),
+            (Ok(()), Ok((work, unpacked))) => self.single_layer(&work, unpacked, &names),
+            // Unpacking stopped first and packing ran into the closed pipe.
+            (Err(error), Err(cause)) if is_broken_pipe(&error) => Err(cause),
+            (Err(error), _) | (_, Err(error)) => Err(error),
         }
     }
 
@@ -391,6 +391,10 @@ impl Importer<'_> {
             .collect();
         Ok(self.store.add_image(record, &names)?.image().clone())
     }
+}
+
+fn is_broken_pipe(error: &Error) -> bool {
+    matches!(error, Error::Io { source, .. } if source.kind() == io::ErrorKind::BrokenPipe)
 }
 
 /// What an index calls an image. A bare tag, as some tools write it, is no name.

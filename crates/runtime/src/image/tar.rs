@@ -216,7 +216,8 @@ impl<R: Read> Reader<R> {
         if header.iter().all(|b| *b == 0) {
             return Ok(None);
         }
-        let stored = number(&header[148..156])?;
+        let no_tar = "a header's checksum does not fit: this is not a tar archive";
+        let stored = number(&header[148..156]).map_err(|_| bad(no_tar))?;
         let blanked = |i: usize, b: u8| if (148..156).contains(&i) { b' ' } else { b };
         let unsigned: i64 = header
             .iter()
@@ -230,9 +231,7 @@ impl<R: Read> Reader<R> {
             .map(|(i, b)| i64::from(blanked(i, *b) as i8))
             .sum();
         if stored != unsigned && stored != signed {
-            return Err(bad(
-                "a header's checksum does not fit: this is not a tar archive",
-            ));
+            return Err(bad(no_tar));
         }
         Ok(Some(header))
     }

@@ -1,0 +1,133 @@
+//! The image store against a real registry, a real disk and the real kernel.
+
+#[path = "../../../../tests/registry/mod.rs"]
+mod registry;
+
+mod collect;
+mod failure;
+mod host;
+mod import;
+mod mount;
+mod pull;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use lifecycle::backend::{Platform, RegistryAuth, Source};
+use runtime::image::{Config, Store};
+
+/// A store in a directory of its own.
+struct Place {
+    store: Store,
+    directory: tempfile::TempDir,
+}
+
+impl Place {
+    fn new() -> Self {
+        Self::with(Config::default())
+    }
+
+    fn with(config: Config) -> Self {
+        assert!(
+            rustix::process::geteuid().is_root(),
+            "the image store keeps the owners of files: run these tests as root"
+        );
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::open(directory.path(), config).unwrap();
+        Self { store, directory }
+    }
+
+    /// The same directory, opened by what would be the next process.
+    fn reopen(self) -> Self {
+        let Self { store, directory } = self;
+        drop(store);
+        Self {
+            store: Store::open(directory.path(), Config::default()).unwrap(),
+            directory,
+        }
+    }
+
+    fn count(&self, name: &str) -> usize {
+        std::fs::read_dir(self.directory.path().join(name))
+            .unwrap()
+            .count()
+    }
+
+    /// Nothing half made is lying about.
+    fn assert_tidy(&self) {
+        assert_eq!(self.count("work"), 0, "the work directory is not empty");
+    }
+
+    fn assert_empty(&self) {
+        self.assert_tidy();
+        assert_eq!((self.count("layers"), self.count("images")), (0, 0));
+        assert!(self.store.list().is_empty());
+    }
+}
+
+fn image(reference: impl Into<String>) -> Source {
+    Source::Image {
+        reference: reference.into(),
+        auth: None,
+    }
+}
+
+fn platform(arch: &str) -> Platform {
+    Platform {
+        os: "linux".to_owned(),
+        arch: arch.to_owned(),
+    }
+}
+
+fn auth(username: &str, password: &str) -> RegistryAuth {
+    RegistryAuth {
+        username: username.to_owned(),
+        password: password.to_owned().into(),
+    }
+}
+
+fn read(layer: &Path, path: &str) -> String {
+    std::fs::read_to_string(layer.join(path)).unwrap()
+}
+
+/// Runs the test of this name again in a mount namespace of its own, where it may mount what it
+/// likes and leaves nothing behind. Answers whether this is that run.
+fn in_own_mounts(test: &str) -> bool {
+    const MARK: &str = "OSB_TEST_OWN_MOUNTS";
+    if std::env::var_os(MARK).is_some() {
+        return true;
+    }
+    let output = Command::new("unshare")
+        .args(["--mount", "--propagation", "private"])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--nocapture"])
+        .env(MARK, "1")
+        .output()
+        .expect("these tests need unshare: apt-get install util-linux");
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(
+        output.status.success(),
+        "{text}{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    assert!(
+        text.contains("1 passed"),
+        "the test {test} was not found: {text}"
+    );
+    false
+}
+
+fn run(program: &str, arguments: &[&str]) -> String {
+    let output = Command::new(program).args(arguments).output().unwrap();
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {errors}");
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn join(layers: &[PathBuf]) -> String {
+    layers
+        .iter()
+        .map(|layer| layer.to_str().unwrap())
+        .collect::<Vec<_>>()
+        .join(":")
+}

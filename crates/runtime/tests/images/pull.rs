@@ -1,0 +1,357 @@
+//! Pulls that go well.
+
+use std::sync::Arc;
+
+use lifecycle::backend::PullProgress;
+use runtime::image::Config;
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::registry::image::{Family, Form, Image, Layer, Pusher, architecture, digest, index};
+use crate::registry::proxy::Proxy;
+use crate::registry::token::Service;
+use crate::registry::{Auth, PASSWORD, Registry, USER};
+use crate::{Place, auth, image, platform, read};
+
+fn three_layers(family: Family) -> Image {
+    let layer = |name: &str| Layer::default().file("shared", name).file(name, name).tar();
+    let config = json!({ "config": {
+        "Entrypoint": ["/bin/run"], "Cmd": ["a"], "Env": ["A=1", "B=x=y"], "WorkingDir": "/srv",
+        "User": "10:20", "ExposedPorts": { "80/tcp": {} }, "Labels": { "k": "v" }, "StopSignal": "SIGINT",
+    }});
+    let forms = match family {
+        Family::Oci => [Form::Plain, Form::Gzip, Form::Zstd],
+        Family::Docker => [Form::Gzip, Form::Gzip, Form::Zstd],
+    };
+    let names = ["bottom", "middle", "top"];
+    let layers = names
+        .into_iter()
+        .zip(forms)
+        .map(|(name, form)| (layer(name), form))
+        .collect();
+    Image::new(family, layers, config)
+}
+
+#[tokio::test]
+async fn every_family_and_compression_is_pulled_and_survives_a_restart() {
+    let registry = Registry::start();
+    for (tag, family) in [("oci", Family::Oci), ("docker", Family::Docker)] {
+        let pushed = three_layers(family);
+        Pusher::to(registry.host())
+            .push("team/app", tag, &pushed)
+            .await;
+        let reference = format!("{}/team/app:{tag}", registry.host());
+        let place = Place::new();
+        assert!(!place.store.is_local(&image(&reference), None));
+        let (sender, mut progress) = mpsc::channel(100);
+        let id = place
+            .store
+            .pull(&reference, None, None, Some(sender))
+            .await
+            .unwrap();
+        assert_eq!(id.as_str(), pushed.id());
+        let mut events = Vec::new();
+        while let Ok(event) = progress.try_recv() {
+            events.push(event);
+        }
+        let total_bytes = pushed.layers.iter().map(|layer| layer.len() as u64).sum();
+        assert_eq!(
+            events[0],
+            PullProgress::Resolved {
+                layers: 3,
+                total_bytes
+            }
+        );
+        assert!(
+            events.contains(&PullProgress::Downloaded { bytes: total_bytes }),
+            "{events:?}"
+        );
+        for tar in &pushed.tars {
+            assert!(
+                events.contains(&PullProgress::Unpacked {
+                    digest: digest(tar)
+                }),
+                "{events:?}"
+            );
+        }
+        let place = place.reopen();
+        assert!(place.store.is_local(&image(&reference), None));
+        let prepared = place.store.prepare(&image(&reference), None).await.unwrap();
+        assert_eq!(prepared.id, id);
+        let shared: Vec<String> = prepared.layers.iter().map(|l| read(l, "shared")).collect();
+        assert_eq!(shared, ["top", "middle", "bottom"], "topmost first");
+        let config = &prepared.config;
+        assert_eq!(config.command(), ["/bin/run", "a"]);
+        assert_eq!(config.env[1], ("B".to_owned(), "x=y".to_owned()));
+        assert_eq!(
+            (config.workdir.as_str(), config.user.as_str()),
+            ("/srv", "10:20")
+        );
+        assert_eq!(config.exposed_ports, ["80/tcp"]);
+        assert_eq!(config.stop_signal.as_deref(), Some("SIGINT"));
+        let listed = place.store.list();
+        assert_eq!(listed[0].references, [reference]);
+        assert_eq!(listed[0].users, 1);
+        place.assert_tidy();
+        assert_eq!(
+            place.count("downloads"),
+            0,
+            "compressed layers are not kept"
+        );
+    }
+}
+
+#[tokio::test]
+async fn the_platform_is_chosen_from_an_index() {
+    let registry = Registry::start();
+    let pusher = Pusher::to(registry.host());
+    let other = if architecture() == "arm64" {
+        "amd64"
+    } else {
+        "arm64"
+    };
+    let built = |arch: &str| {
+        let layer = Layer::default().file("arch", arch).tar();
+        Image::new(
+            Family::Oci,
+            vec![(layer, Form::Gzip)],
+            json!({ "architecture": arch }),
+        )
+    };
+    let (ours, theirs) = (built(architecture()), built(other));
+    for image in [&ours, &theirs] {
+        pusher.push("multi", &image.id()[7..20], image).await;
+    }
+    let bytes = index(&[(other, &theirs), (architecture(), &ours)]);
+    pusher
+        .manifest(
+            "multi",
+            "1",
+            "application/vnd.oci.image.index.v1+json",
+            &bytes,
+        )
+        .await;
+    let place = Place::new();
+    let reference = format!("{}/multi:1", registry.host());
+    let prepared = place.store.prepare(&image(&reference), None).await.unwrap();
+    assert_eq!(read(&prepared.layers[0], "arch"), architecture());
+    assert!(
+        !place
+            .store
+            .is_local(&image(&reference), Some(&platform(other)))
+    );
+    let prepared = place
+        .store
+        .prepare(&image(&reference), Some(&platform(other)))
+        .await
+        .unwrap();
+    assert_eq!(read(&prepared.layers[0], "arch"), other);
+    // By the index's own digest, as a pinned deployment writes it.
+    let pinned = format!("{}/multi@{}", registry.host(), digest(&bytes));
+    let id = place.store.pull(&pinned, None, None, None).await.unwrap();
+    assert_eq!(id.as_str(), ours.id());
+}
+
+#[tokio::test]
+async fn passwords_and_tokens_open_private_registries() {
+    let service = Service::start().await;
+    let pushed = Image::of(Layer::default().file("secret", "x"));
+    for is_token in [false, true] {
+        let kind = if is_token {
+            Auth::Token(&service)
+        } else {
+            Auth::Password
+        };
+        let registry = Registry::with_auth(&kind);
+        let authorization = if is_token {
+            format!("Bearer {}", service.token("private/app"))
+        } else {
+            use base64::Engine as _;
+            let pair = format!("{USER}:{PASSWORD}");
+            format!(
+                "Basic {}",
+                base64::engine::general_purpose::STANDARD.encode(pair)
+            )
+        };
+        let pusher = Pusher {
+            host: registry.host(),
+            authorization: Some(authorization),
+        };
+        pusher.push("private/app", "1", &pushed).await;
+        let reference = format!("{}/private/app:1", registry.host());
+        let place = Place::new();
+        for wrong in [
+            None,
+            Some(auth(USER, "wrong")),
+            Some(auth("nobody", PASSWORD)),
+        ] {
+            let result = place
+                .store
+                .pull(&reference, wrong.as_ref(), None, None)
+                .await;
+            let Err(runtime::image::Error::Unauthorized { message, .. }) = result else {
+                panic!("token {is_token}, {wrong:?}: {result:?}");
+            };
+            assert!(message.contains("user name"), "{message}");
+            place.assert_empty();
+        }
+        let id = place
+            .store
+            .pull(&reference, Some(&auth(USER, PASSWORD)), None, None)
+            .await
+            .unwrap();
+        assert_eq!(id.as_str(), pushed.id());
+    }
+    assert_eq!(service.issued(), 1, "one token serves a whole pull");
+}
+
+#[tokio::test]
+async fn a_mirror_is_asked_first_and_the_registry_when_it_fails() {
+    let (registry, mirror) = (Registry::start(), Registry::start());
+    let (here, there) = (
+        Image::of(Layer::default().file("from", "mirror")),
+        Image::of(Layer::default().file("from", "registry")),
+    );
+    Pusher::to(mirror.host()).push("app", "both", &here).await;
+    Pusher::to(registry.host())
+        .push("app", "both", &there)
+        .await;
+    Pusher::to(registry.host()).push("app", "one", &there).await;
+    let mut config = Config::default();
+    config.mirrors.insert(registry.host(), vec![mirror.host()]);
+    let place = Place::with(config);
+    let from = async |tag: &str| {
+        let reference = format!("{}/app:{tag}", registry.host());
+        let prepared = place.store.prepare(&image(reference), None).await.unwrap();
+        read(&prepared.layers[0], "from")
+    };
+    assert_eq!(from("both").await, "mirror");
+    assert_eq!(from("one").await, "registry");
+}
+
+#[tokio::test]
+async fn a_moved_tag_is_seen_by_the_next_pull() {
+    let registry = Registry::start();
+    let pusher = Pusher::to(registry.host());
+    let reference = format!("{}/app:latest", registry.host());
+    let place = Place::new();
+    for version in ["1", "2"] {
+        let pushed = Image::of(Layer::default().file("version", version));
+        pusher.push("app", "latest", &pushed).await;
+        place
+            .store
+            .pull(&reference, None, None, None)
+            .await
+            .unwrap();
+        let prepared = place.store.prepare(&image(&reference), None).await.unwrap();
+        assert_eq!(read(&prepared.layers[0], "version"), version);
+    }
+    let nameless = place
+        .store
+        .list()
+        .into_iter()
+        .filter(|i| i.references.is_empty())
+        .count();
+    assert_eq!(
+        nameless, 1,
+        "the old image has lost its name and stays until it is collected"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn fifty_waiters_share_one_pull_and_none_ends_it_for_the_others() {
+    const BYTES: usize = 4 << 20;
+    let registry = Registry::start();
+    let pushed = Image::of(Layer::default().noise("noise", BYTES));
+    Pusher::to(registry.host()).push("app", "1", &pushed).await;
+    let proxy = Proxy::to(registry.port()).await;
+    let reference: Arc<str> = format!("{}/app:1", proxy.host()).into();
+    let place = Place::new();
+    proxy.hold(true);
+    let mut waiters = Vec::new();
+    for _ in 0..50 {
+        let (store, reference) = (place.store.clone(), Arc::clone(&reference));
+        waiters.push(tokio::spawn(async move {
+            store.pull(&reference, None, None, None).await
+        }));
+    }
+    // Half of them go before anything came, the first one among them.
+    for waiter in waiters.drain(..25) {
+        waiter.abort();
+        assert!(waiter.await.unwrap_err().is_cancelled());
+    }
+    proxy.hold(false);
+    for waiter in waiters {
+        assert_eq!(waiter.await.unwrap().unwrap().as_str(), pushed.id());
+    }
+    let once = pushed.layers[0].len() as u64;
+    assert!(
+        proxy.passed() < once + (64 << 10),
+        "{} bytes for a layer of {once}",
+        proxy.passed()
+    );
+    place.assert_tidy();
+}
+
+#[tokio::test]
+async fn a_pull_that_nobody_waits_for_stops_and_can_be_had_again() {
+    let registry = Registry::start();
+    let pushed = Image::of(Layer::default().noise("noise", 1 << 20));
+    Pusher::to(registry.host()).push("app", "1", &pushed).await;
+    let proxy = Proxy::to(registry.port()).await;
+    let reference = format!("{}/app:1", proxy.host());
+    let place = Place::new();
+    proxy.hold(true);
+    let (sender, mut progress) = mpsc::channel(10);
+    let pull = place.store.pull(&reference, None, None, Some(sender));
+    let gone = tokio::time::timeout(std::time::Duration::from_millis(50), pull).await;
+    assert!(gone.is_err(), "nothing can have come through");
+    // The task drops its listeners when it ends.
+    assert_eq!(progress.recv().await, None);
+    proxy.hold(false);
+    place
+        .store
+        .pull(&reference, None, None, None)
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_layer_that_is_here_is_not_downloaded_again() {
+    let registry = Registry::start();
+    let pusher = Pusher::to(registry.host());
+    let shared = || (Layer::default().noise("noise", 1 << 20).tar(), Form::Gzip);
+    let own = |name: &str| (Layer::default().file(name, name).tar(), Form::Gzip);
+    pusher
+        .push(
+            "a",
+            "1",
+            &Image::new(Family::Oci, vec![shared(), own("a")], json!({})),
+        )
+        .await;
+    pusher
+        .push(
+            "b",
+            "1",
+            &Image::new(Family::Oci, vec![shared(), own("b")], json!({})),
+        )
+        .await;
+    let proxy = Proxy::to(registry.port()).await;
+    let place = Place::new();
+    place
+        .store
+        .pull(&format!("{}/a:1", proxy.host()), None, None, None)
+        .await
+        .unwrap();
+    let before = proxy.passed();
+    place
+        .store
+        .pull(&format!("{}/b:1", proxy.host()), None, None, None)
+        .await
+        .unwrap();
+    assert!(
+        proxy.passed() - before < 64 << 10,
+        "the shared layer came twice"
+    );
+    assert_eq!(place.count("layers"), 3);
+}
