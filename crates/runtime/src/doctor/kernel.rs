@@ -27,6 +27,9 @@ const NEEDED: [(u32, &str); 9] = [
 ];
 const SYS_RESOURCE: u32 = 24;
 
+/// An id that nobody has, as the owner of a namespace that is made to see that it can be.
+const PROBE_ID: u32 = 0x6fff_0000;
+
 /// Each sandbox has one user and one network namespace.
 const NAMESPACES_FOR_MANY: u64 = 2_000;
 
@@ -123,7 +126,7 @@ fn call(name: &'static str, since: &str, attempt: impl FnOnce() -> Result<(), Er
 }
 
 fn namespaces() -> Check {
-    match Holder::spawn() {
+    match Holder::spawn(PROBE_ID) {
         Ok(_) => Check::ok("namespaces", "user and network namespaces can be made"),
         Err(error) => Check::failed(
             "namespaces",
@@ -177,7 +180,8 @@ fn idmapped_mounts(settings: &Settings) -> Check {
 }
 
 fn map_detached(dir: &Path) -> Result<(), Errno> {
-    let holder = Holder::spawn().map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::PERM))?;
+    let holder =
+        Holder::spawn(PROBE_ID).map_err(|e| Errno::from_io_error(&e).unwrap_or(Errno::PERM))?;
     let proc = format!("/proc/{}", holder.pid().as_raw_nonzero());
     for file in ["uid_map", "gid_map"] {
         let write = fs::write(format!("{proc}/{file}"), "0 100000 65536");

@@ -141,7 +141,8 @@ impl Maker {
 }
 
 pub(super) fn make_namespaces(first_id: u32) -> Result<(OwnedFd, OwnedFd), Error> {
-    let holder = Holder::spawn().map_err(|e| Error::kernel("making a user namespace", e))?;
+    let holder =
+        Holder::spawn(first_id).map_err(|e| Error::kernel("making a user namespace", e))?;
     let proc = format!("/proc/{}", holder.pid().as_raw_nonzero());
     let map = format!("0 {first_id} {IDS_PER_SLOT}");
     for file in ["uid_map", "gid_map"] {

@@ -499,6 +499,23 @@ fn ids_and_namespaces_belong_together() {
 }
 
 #[test]
+fn a_slot_is_owned_by_its_own_user_and_not_by_root() {
+    on_a_host(|world| {
+        let runtime = runtime();
+        runtime.block_on(async {
+            let pool = Pool::open(world.config(), &[]).unwrap();
+            for network in [Network::Outside, Network::None] {
+                let slot = pool.take(network).await.unwrap();
+                let owner = crate::sys::userns::owner_id(slot.user.as_fd()).unwrap();
+                assert_eq!(owner, slot.first_id);
+            }
+            // And this process is what it was.
+            assert!(rustix::process::geteuid().is_root());
+        });
+    });
+}
+
+#[test]
 fn connections_are_opened_inside_the_sandbox() {
     on_a_host(|world| {
         let runtime = runtime();

@@ -9,7 +9,10 @@ use std::ffi::{c_int, c_void};
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::process::{DumpableBehavior, Pid, Signal, WaitId, WaitIdOptions};
+use rustix::thread::Uid;
 
 /// The child calls two functions of a few dozen bytes each; a page would do.
 const STACK_BYTES: usize = 16 * 1024;
@@ -25,13 +28,24 @@ pub(crate) struct Holder {
 
 impl Holder {
     /// Makes the child and its namespaces. The user namespace has no id mapped yet.
-    pub(crate) fn spawn() -> io::Result<Self> {
+    ///
+    /// The namespace belongs to the host's user `owner`. The kernel counts what is used inside
+    /// (inotify instances, namespaces, pending signals, locked memory) against the owner too: were
+    /// that root for all, one sandbox could use up everybody's share.
+    pub(crate) fn spawn(owner: u32) -> io::Result<Self> {
         let mut stack = vec![0_u8; STACK_BYTES].into_boxed_slice();
         let end = stack.as_mut_ptr_range().end as usize & !15;
         let mut pidfd: c_int = -1;
         // No signal may ever run a handler of the server inside the child: it would run on the
         // shared memory as a second thread of nobody. The child inherits this mask.
         let mask = block_all_signals()?;
+        let acting = match ActingAs::begin(owner) {
+            Ok(acting) => acting,
+            Err(error) => {
+                restore_signals(&mask);
+                return Err(error);
+            }
+        };
         // SAFETY: the stack is 16-byte aligned, large enough and outlives the child, because
         // `Holder` reaps it before the stack is freed. `hold` touches no shared memory.
         let pid = unsafe {
@@ -48,6 +62,7 @@ impl Holder {
             )
         };
         let failure = io::Error::last_os_error();
+        drop(acting);
         restore_signals(&mask);
         if pid < 0 {
             return Err(failure);
@@ -82,6 +97,45 @@ impl Drop for Holder {
     }
 }
 
+/// This thread's effective user is somebody else; its capabilities stay. Ended by dropping.
+struct ActingAs {
+    dumpable: DumpableBehavior,
+    _alone: std::sync::MutexGuard<'static, ()>,
+}
+
+/// A change of the effective user marks the whole process as not to be looked into, and undoing
+/// that must not overlap with another thread's change.
+static ACTING: Mutex<()> = Mutex::new(());
+
+impl ActingAs {
+    fn begin(user: u32) -> io::Result<Self> {
+        let alone = ACTING.lock().unwrap_or_else(PoisonError::into_inner);
+        let dumpable = rustix::process::dumpable_behavior()?;
+        // Of this thread only: the call goes past the C library, which would do it to all.
+        rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::from_raw(user), Uid::ROOT)?;
+        let acting = Self {
+            dumpable,
+            _alone: alone,
+        };
+        // Some systems let only the privileged make user namespaces.
+        let mut held = rustix::thread::capabilities(None)?;
+        held.effective = held.permitted;
+        rustix::thread::set_capabilities(None, held)?;
+        Ok(acting)
+    }
+}
+
+impl Drop for ActingAs {
+    fn drop(&mut self) {
+        let root = rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT);
+        if root.is_err() || rustix::process::set_dumpable_behavior(self.dumpable).is_err() {
+            // The real user is still root, so the kernel has no reason to refuse. A thread of
+            // the server with another user's rights must not go on.
+            std::process::abort();
+        }
+    }
+}
+
 /// The user namespace that a namespace belongs to.
 #[cfg(test)]
 pub(crate) fn owner_of(namespace: std::os::fd::BorrowedFd<'_>) -> io::Result<OwnedFd> {
@@ -94,6 +148,19 @@ pub(crate) fn owner_of(namespace: std::os::fd::BorrowedFd<'_>) -> io::Result<Own
     }
     // SAFETY: the kernel just made this descriptor for us.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// The host's user that a user namespace belongs to.
+#[cfg(test)]
+pub(crate) fn owner_id(namespace: std::os::fd::BorrowedFd<'_>) -> io::Result<u32> {
+    use std::os::fd::AsRawFd;
+    const NS_GET_OWNER_UID: libc::c_ulong = 0xb704;
+    let mut owner: libc::uid_t = 0;
+    // SAFETY: the request writes one id where it is told to.
+    match unsafe { libc::ioctl(namespace.as_raw_fd(), NS_GET_OWNER_UID, &raw mut owner) } {
+        0 => Ok(owner),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// What the child does: die with the thread that made it, and sleep. None of the calls can fail,
