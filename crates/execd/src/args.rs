@@ -105,10 +105,10 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, E
             Some("--init") if inline.is_none() => options.init = true,
             Some("--help" | "-h") => return Err(Error::Help),
             Some("--listen-fd") => {
-                options.listen_fd = Some(descriptor("--listen-fd", value("--listen-fd")?)?)
+                options.listen_fd = Some(descriptor("--listen-fd", value("--listen-fd")?)?);
             }
             Some("--token-fd") => {
-                options.token_fd = Some(descriptor("--token-fd", value("--token-fd")?)?)
+                options.token_fd = Some(descriptor("--token-fd", value("--token-fd")?)?);
             }
             Some("--log-fd") => options.log_fd = Some(descriptor("--log-fd", value("--log-fd")?)?),
             Some("--listen-path") => options.listen_path = Some(value("--listen-path")?.into()),
@@ -124,6 +124,23 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, E
         return Err(Error::EntrypointWithoutInit);
     }
     Ok(options)
+}
+
+/// The arguments without the access token.
+pub(crate) fn without_token(arguments: impl IntoIterator<Item = OsString>) -> Vec<OsString> {
+    let mut kept = Vec::new();
+    let mut arguments = arguments.into_iter();
+    while let Some(argument) = arguments.next() {
+        if argument == "--access-token" {
+            arguments.next();
+        } else if argument == "--" {
+            kept.push(argument);
+            kept.extend(arguments.by_ref());
+        } else if !argument.as_bytes().starts_with(b"--access-token=") {
+            kept.push(argument);
+        }
+    }
+    kept
 }
 
 /// Says what is wrong with the command line and gives the exit code for it.
@@ -206,6 +223,24 @@ mod tests {
         assert_eq!(options.log_fd, Some(5));
         assert_eq!(options.port, None);
         assert_eq!(options.entrypoint, ["tail", "-f", "--init"]);
+    }
+
+    #[test]
+    fn takes_the_token_out_but_not_of_the_entrypoint() {
+        let arguments = [
+            "--access-token",
+            "a",
+            "--init",
+            "--access-token=b",
+            "--",
+            "x",
+            "--access-token",
+            "c",
+        ];
+        assert_eq!(
+            without_token(arguments.map(OsString::from)),
+            ["--init", "--", "x", "--access-token", "c"]
+        );
     }
 
     #[test]

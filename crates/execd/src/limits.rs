@@ -44,6 +44,16 @@ pub(crate) const KEPT_FILE_BYTES: u64 = 512 * 1024 * 1024;
 /// Characters of a command's text in a status whose output is dropped.
 pub(crate) const KEPT_CONTENT_CHARS: usize = 256;
 
+/// Code contexts at once. Each is an interpreter of some 10 MiB.
+pub(crate) const CONTEXTS: usize = 64;
+
+/// Runs that wait for their turn in one context.
+pub(crate) const QUEUED_RUNS: usize = 64;
+
+/// Bytes of one value that user code shows, a picture for instance. A client in Go reads lines
+/// of at most 4 MiB.
+pub(crate) const RESULT_BYTES: usize = 3 * 1024 * 1024;
+
 /// A named limit that a request ran into.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("limit {name} = {value} is reached: {advice}")]
@@ -52,3 +62,15 @@ pub(crate) struct Reached {
     pub(crate) value: usize,
     pub(crate) advice: &'static str,
 }
+
+/// Live shells at once. An idle bash takes some 2 MiB.
+pub(crate) const SESSIONS: usize = 128;
+
+/// Runs that wait for their turn in one session.
+pub(crate) const SESSION_QUEUE: usize = 64;
+
+/// Terminals at once. Each keeps up to [`PTY_REPLAY_BYTES`] of output.
+pub(crate) const PTYS: usize = 64;
+
+/// Output of a terminal kept for replay, as in the published daemon.
+pub(crate) const PTY_REPLAY_BYTES: usize = 1024 * 1024;

@@ -28,6 +28,10 @@ impl Environment {
         self.0.insert(name.into(), value.into());
     }
 
+    pub(crate) fn remove(&mut self, name: impl AsRef<OsStr>) {
+        self.0.remove(name.as_ref());
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (&OsStr, &OsStr)> {
         self.0
             .iter()

@@ -1,20 +1,39 @@
 //! From arguments to a serving daemon, by the shortest way: the budget from exec to
 //! answering is three milliseconds.
 
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
-use std::io::{self, Read as _};
+use std::io::{self, Read as _, Seek as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixListener;
-use std::process::ExitCode;
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
-use crate::args::{ENVS_VARIABLE, Options, TOKEN_VARIABLE};
+use rustix::fs::MemfdFlags;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+
+use crate::args::{self, ENVS_VARIABLE, Options, TOKEN_VARIABLE};
 use crate::command::Commands;
 use crate::http::{App, Token};
+use crate::identity::Accounts;
+use crate::init::Signals;
 use crate::path::Environment;
-use crate::process::Processes;
+use crate::process::{DEFAULT_PATH, Processes};
+use crate::pty::Ptys;
+use crate::session::Sessions;
 use crate::state::Shared;
-use crate::{log, sys};
+use crate::sys::spawn::Restore;
+use crate::{code, init, log, sys};
+
+/// Descriptors the daemon wants: all commands, sessions, terminals and connections at
+/// their limits.
+const OPEN_FILES: u64 = 16 * 1024;
+
+/// Far below the workload's 0, above what only the machine's own services have.
+const OOM_SCORE: &str = "-900";
 
 /// Why the daemon could not start.
 #[derive(Debug, thiserror::Error)]
@@ -33,6 +52,10 @@ enum Error {
     Path { path: String, source: io::Error },
     #[error("nothing to listen on: give --listen-fd, --listen-path or a --port other than 0")]
     NoListener,
+    #[error(
+        "execd could not start over without the token in its environment; give it with --token-fd"
+    )]
+    Restart { source: io::Error },
     #[error("the event loop could not be made")]
     Runtime { source: io::Error },
 }
@@ -40,7 +63,7 @@ enum Error {
 /// Runs the daemon until it is told to end.
 pub fn run(options: Options) -> ExitCode {
     log::start();
-    match serve(&options) {
+    match serve(options) {
         Ok(code) => code,
         Err(error) => {
             tracing::error!(error = log::chain(&error), "execd cannot start");
@@ -49,46 +72,138 @@ pub fn run(options: Options) -> ExitCode {
     }
 }
 
-fn serve(options: &Options) -> Result<ExitCode, Error> {
-    let token = read_token(options)?;
-    let unix = unix_listeners(options)?;
-    let tcp = tcp_listener(options, unix.is_empty())?;
+fn serve(mut options: Options) -> Result<ExitCode, Error> {
+    if let Some(token) = options.exposed_token.take() {
+        return Err(hide_token(&token));
+    }
+    sys::use_one_arena();
+    sys::close_on_exec_from_three();
+    let token = read_token(&options)?;
+    let unix = unix_listeners(&options)?;
+    let tcp = tcp_listener(&options, unix.is_empty())?;
     if unix.is_empty() && tcp.is_none() {
         return Err(Error::NoListener);
     }
-    let shared = Arc::new(share(options)?);
+    // Before any thread exists, because threads inherit what it blocks.
+    let signals = options
+        .init
+        .then(Signals::block)
+        .transpose()
+        .map_err(runtime_error)?;
+    let shared = Arc::new(share(&options)?);
     let app = App::new(&shared, token);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .map_err(|source| Error::Runtime { source })?;
+        .map_err(runtime_error)?;
     runtime.block_on(async {
         for listener in unix {
-            let listener = tokio::net::UnixListener::from_std(listener)
-                .map_err(|source| Error::Runtime { source })?;
+            let listener = tokio::net::UnixListener::from_std(listener).map_err(runtime_error)?;
             tokio::spawn(app.clone().serve_unix(listener));
         }
         if let Some(listener) = tcp {
-            let listener = tokio::net::TcpListener::from_std(listener)
-                .map_err(|source| Error::Runtime { source })?;
+            let listener = tokio::net::TcpListener::from_std(listener).map_err(runtime_error)?;
             tokio::spawn(app.clone().serve_tcp(listener));
         }
-        std::future::pending::<Result<ExitCode, Error>>().await
+        let prober = Arc::clone(&shared);
+        tokio::spawn(async move { code::answer_probe(&prober).await });
+        match signals {
+            Some(signals) => init::run(&shared, signals, options)
+                .await
+                .map_err(runtime_error),
+            None => std::future::pending().await,
+        }
     })
+}
+
+fn runtime_error(source: io::Error) -> Error {
+    Error::Runtime { source }
+}
+
+/// A token on the command line or in the environment can be read by every process of the
+/// same user through /proc, for as long as the daemon runs. Starting over with the token
+/// in a descriptor erases it from both. Returns only when that failed.
+fn hide_token(token: &OsStr) -> Error {
+    let held = || {
+        // Not close-on-exec: the next image of this program reads it.
+        let memory = rustix::fs::memfd_create("token", MemfdFlags::empty())?;
+        let mut file = File::from(memory);
+        file.write_all(token.as_bytes())?;
+        file.rewind()?;
+        io::Result::Ok(file)
+    };
+    let file = match held() {
+        Ok(file) => file,
+        Err(source) => return Error::Token { source },
+    };
+    let mut arguments = args::without_token(std::env::args_os().skip(1));
+    let at = arguments
+        .iter()
+        .position(|argument| argument == "--")
+        .unwrap_or(arguments.len());
+    let option = OsString::from(format!("--token-fd={}", file.as_raw_fd()));
+    arguments.insert(at, option);
+    let source = Command::new("/proc/self/exe")
+        .arg0(std::env::args_os().next().unwrap_or_else(|| "execd".into()))
+        .args(arguments)
+        .env_remove(TOKEN_VARIABLE)
+        .exec();
+    Error::Restart { source }
 }
 
 fn share(options: &Options) -> Result<Shared, Error> {
     let mut environment = Environment::inherited(&[TOKEN_VARIABLE]);
+    if environment.get("PATH").is_none() {
+        environment.set("PATH", DEFAULT_PATH);
+    }
+    if environment.get("HOME").is_none() {
+        let accounts = Accounts::load();
+        let user = accounts.user(rustix::process::geteuid().as_raw());
+        environment.set("HOME", user.map_or("/".into(), |user| user.home.clone()));
+    }
     // Clients append variables through a command that finds the file by this name.
     environment.set(ENVS_VARIABLE, &options.envs_file);
-    let restore = sys::spawn::Restore::default();
+    let restore = Restore {
+        open_files: raise_open_files(),
+        is_oom_protected: options.init && protect_from_oom(),
+    };
     Ok(Shared {
         environment,
         envs_file: options.envs_file.clone(),
-        processes: Processes::new(restore).map_err(|source| Error::Runtime { source })?,
+        processes: Processes::new(restore).map_err(runtime_error)?,
         spool: Arc::default(),
         commands: Commands::new(),
+        sessions: Sessions::default(),
+        ptys: Ptys::default(),
     })
+}
+
+/// Takes all descriptors the daemon may have: every command needs four. Returns what the
+/// limit was, which commands get back.
+fn raise_open_files() -> Option<(u64, u64)> {
+    let limit = getrlimit(Resource::Nofile);
+    let (soft, hard) = (limit.current?, limit.maximum?);
+    let wanted = hard.min(OPEN_FILES);
+    if wanted <= soft {
+        return None;
+    }
+    setrlimit(
+        Resource::Nofile,
+        Rlimit {
+            current: Some(wanted),
+            maximum: Some(hard),
+        },
+    )
+    .ok()?;
+    Some((soft, hard))
+}
+
+/// When the sandbox runs out of memory the workload must go, not the daemon that reports
+/// it. Allowed only with privilege, or done before by who started the sandbox.
+fn protect_from_oom() -> bool {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    std::fs::write(FILE, OOM_SCORE).is_ok()
+        || std::fs::read_to_string(FILE).is_ok_and(|score| score.trim_start().starts_with('-'))
 }
 
 fn read_token(options: &Options) -> Result<Token, Error> {

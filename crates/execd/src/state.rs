@@ -10,6 +10,8 @@ use crate::command::Commands;
 use crate::output::Spool;
 use crate::path::Environment;
 use crate::process::Processes;
+use crate::pty::Ptys;
+use crate::session::Sessions;
 
 /// Shared by all routes, behind an `Arc`.
 pub(crate) struct Shared {
@@ -21,6 +23,8 @@ pub(crate) struct Shared {
     pub(crate) processes: Processes,
     pub(crate) spool: Arc<Spool>,
     pub(crate) commands: Commands,
+    pub(crate) sessions: Sessions,
+    pub(crate) ptys: Ptys,
 }
 
 /// A new id: a random UUID (version 4) in hexadecimal, without dashes, as the published

@@ -57,3 +57,16 @@ pub(crate) fn watch(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     // is dropped.
     unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }.map_err(Into::into)
 }
+
+/// As [`watch`], for a descriptor that is written to as well.
+pub(crate) fn watch_both_ways(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: as in `watch`.
+    unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE | Interest::WRITABLE) }
+        .map_err(Into::into)
+}
+
+/// As [`watch`], for a descriptor that is only written to.
+pub(crate) fn watch_writable(fd: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
+    // SAFETY: as in `watch`.
+    unsafe { AsyncFd::register_with_interest(fd, Interest::WRITABLE) }.map_err(Into::into)
+}

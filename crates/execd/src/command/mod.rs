@@ -16,7 +16,7 @@ use rustix::process::Signal;
 use tokio::net::unix::pipe;
 use tokio::sync::{Semaphore, watch};
 
-pub(crate) use request::{directory, environment};
+pub(crate) use request::{DirectoryError, directory, environment};
 pub(crate) use routes::router;
 
 use crate::limits;

@@ -68,10 +68,19 @@ async fn interrupt(
     if let Some(command) = shared.commands.find(&id) {
         return command.interrupt().await.map_err(Problem::from);
     }
+    if let Some(session) = shared.sessions.find(&id) {
+        return session.interrupt().await.map_err(|error| {
+            Problem::new(
+                StatusCode::CONFLICT,
+                ErrorCode::RuntimeError,
+                error.to_string(),
+            )
+        });
+    }
     if shared.commands.status(&id).is_some() {
         return Err(InterruptError::NotRunning.into());
     }
-    Err(no_such(&id))
+    Err(Problem::no_such("command or session", &id))
 }
 
 async fn status(

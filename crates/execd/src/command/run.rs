@@ -217,7 +217,7 @@ async fn follow(
     let time_ms = at.as_millisecond();
     // A command may end by itself in the very moment its time is over.
     if has_timed_out && exit == Exit::Signal(libc::SIGKILL) {
-        Ending::TimedOut { time_ms, took_ms }
+        Ending::TimedOut { time_ms }
     } else {
         Ending::Exited {
             exit,

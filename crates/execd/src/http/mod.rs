@@ -31,7 +31,7 @@ pub(crate) use problem::Problem;
 
 use crate::limits;
 use crate::state::Shared;
-use crate::{code, command, files, isolated, metrics, proxy};
+use crate::{code, command, files, isolated, metrics, proxy, pty, session};
 
 /// The whole API, ready to be served.
 #[derive(Clone)]
@@ -51,6 +51,8 @@ impl App {
             .merge(isolated::router())
             .merge(metrics::router(Arc::clone(shared)))
             .merge(proxy::router(Arc::clone(shared)))
+            .merge(pty::router(Arc::clone(shared)))
+            .merge(session::router(Arc::clone(shared)))
             .fallback(unknown_route)
             .method_not_allowed_fallback(wrong_method)
             .layer(DefaultBodyLimit::max(limits::JSON_BODY_BYTES));

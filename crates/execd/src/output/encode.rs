@@ -36,7 +36,7 @@ pub(super) fn output(
 pub(super) fn init(out: &mut Vec<u8>, id: &str, time_ms: i64, seq: Option<u64>) {
     event(
         out,
-        Event {
+        &Event {
             seq,
             ..Event::with_text(EventKind::Init, time_ms, id)
         },
@@ -45,7 +45,7 @@ pub(super) fn init(out: &mut Vec<u8>, id: &str, time_ms: i64, seq: Option<u64>) 
 
 /// The event that says the stream lives.
 pub(super) fn ping(out: &mut Vec<u8>, time_ms: i64) {
-    event(out, Event::with_text(EventKind::Ping, time_ms, "pong"));
+    event(out, &Event::with_text(EventKind::Ping, time_ms, "pong"));
 }
 
 /// `execution_complete` at once, for a command that goes on in the background.
@@ -53,7 +53,7 @@ pub(super) fn started(out: &mut Vec<u8>, time_ms: i64, seq: Option<u64>) {
     let execution_time = Some(0);
     event(
         out,
-        Event {
+        &Event {
             seq,
             execution_time,
             ..Event::new(EventKind::ExecutionComplete, time_ms)
@@ -73,7 +73,7 @@ pub(super) fn ending(out: &mut Vec<u8>, ending: &Ending, seq: Option<u64>) {
             ..Event::new(EventKind::ExecutionComplete, *time_ms)
         },
         Ending::Exited { exit, time_ms, .. } => Event::failed(*time_ms, error_of(*exit)),
-        Ending::TimedOut { time_ms, .. } => {
+        Ending::TimedOut { time_ms } => {
             let mut error = ExecutionError::signal("killed");
             error
                 .traceback
@@ -84,7 +84,7 @@ pub(super) fn ending(out: &mut Vec<u8>, ending: &Ending, seq: Option<u64>) {
             Event::failed(*time_ms, ExecutionError::not_started(message))
         }
     };
-    event(out, Event { seq, ..last });
+    event(out, &Event { seq, ..last });
 }
 
 fn error_of(exit: Exit) -> ExecutionError {
@@ -117,8 +117,8 @@ pub(crate) fn signal_name(signal: i32) -> String {
     name.to_owned()
 }
 
-fn event(out: &mut Vec<u8>, event: Event) {
-    let json = serde_json::to_string(&event).expect("an event has string keys only");
+fn event(out: &mut Vec<u8>, event: &Event) {
+    let json = serde_json::to_string(event).expect("an event has string keys only");
     escape_separators(out, &json);
     out.extend_from_slice(b"\n\n");
 }

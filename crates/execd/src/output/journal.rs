@@ -57,7 +57,7 @@ pub(crate) enum Ending {
     /// It never ran.
     NotStarted { message: String, time_ms: i64 },
     /// It ran out of its time and was killed.
-    TimedOut { time_ms: i64, took_ms: u64 },
+    TimedOut { time_ms: i64 },
 }
 
 /// A place in a journal: as a position among the stored bytes, as an event's number and as
@@ -93,7 +93,7 @@ struct Inner {
     ending: Option<(Cursor, Arc<Ending>)>,
     readers: Vec<(u64, u64)>,
     next_reader: u64,
-    file: Option<(Arc<File>, u64)>,
+    file: Option<FilePlace>,
     is_spilling: bool,
 }
 
@@ -109,6 +109,9 @@ enum Place {
     Memory(Bytes),
     File(Arc<File>, u64),
 }
+
+/// A file and an offset in it.
+type FilePlace = (Arc<File>, u64);
 
 /// What a reader finds at its cursor.
 pub(super) enum Found {
@@ -165,6 +168,16 @@ impl Journal {
         self.grown.notify_waiters();
     }
 
+    /// Copies the recent output of another journal, as far as that is in memory.
+    pub(crate) fn adopt(&self, other: &Journal) {
+        let recent = locked(&other.inner).recent();
+        for mut bytes in recent {
+            while let Some(record) = next_record(&mut bytes) {
+                self.append(record.channel, record.time_ms, &record.bytes);
+            }
+        }
+    }
+
     /// Marks the end of the event stream. Output that a surviving child still prints is
     /// added behind it, for the logs alone.
     pub(crate) fn finish(&self, ending: Ending) {
@@ -174,13 +187,6 @@ impl Journal {
         inner.shrink();
         drop(inner);
         self.grown.notify_waiters();
-    }
-
-    pub(crate) fn ending(&self) -> Option<Arc<Ending>> {
-        locked(&self.inner)
-            .ending
-            .as_ref()
-            .map(|(_, ending)| Arc::clone(ending))
     }
 
     /// Whether every attached reader is near enough for more to be added.
@@ -267,9 +273,9 @@ impl Journal {
     /// a file.
     fn write(
         &self,
-        current: Option<(Arc<File>, u64)>,
+        current: Option<FilePlace>,
         blocks: &[Bytes],
-    ) -> std::io::Result<((Arc<File>, u64), Vec<(Arc<File>, u64)>)> {
+    ) -> std::io::Result<(FilePlace, Vec<FilePlace>)> {
         let mut places = Vec::with_capacity(blocks.len());
         let (mut file, mut used) = match current {
             Some(current) => current,
@@ -374,6 +380,15 @@ impl Inner {
         }
     }
 
+    fn recent(&self) -> Vec<Bytes> {
+        let in_memory = |block: &Block| match &block.place {
+            Place::Open(bytes) => Some(Bytes::copy_from_slice(bytes)),
+            Place::Memory(bytes) => Some(bytes.clone()),
+            Place::File(..) => None,
+        };
+        self.blocks.iter().filter_map(in_memory).collect()
+    }
+
     fn has_room(&self) -> bool {
         let slowest = self.readers.iter().map(|&(_, position)| position).min();
         slowest.is_none_or(|position| position + WINDOW_BYTES > self.end.position)
@@ -389,7 +404,7 @@ impl Inner {
         in_memory > MEMORY_BLOCKS
     }
 
-    fn place(&mut self, places: Vec<(Arc<File>, u64)>) {
+    fn place(&mut self, places: Vec<FilePlace>) {
         let in_memory = self
             .blocks
             .iter_mut()

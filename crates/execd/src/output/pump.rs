@@ -35,6 +35,8 @@ pub(crate) struct Source {
     pipe: pipe::Receiver,
     /// Read but not journalled: a fragment, or the beginning of a character.
     carry: Vec<u8>,
+    /// A last line that waits like a fragment, because it may be a farewell.
+    held_line: Option<&'static [u8]>,
     /// When the fragment is journalled, come what may.
     flush_at: Option<Instant>,
 }
@@ -61,14 +63,35 @@ impl Source {
             channel,
             pipe,
             carry: Vec::new(),
+            held_line: None,
             flush_at: None,
         })
+    }
+
+    /// Makes this line, when it is the last, wait a moment as a fragment does.
+    pub(crate) fn holding(mut self, line: &'static [u8]) -> Self {
+        self.held_line = Some(line);
+        self
     }
 }
 
 impl Pump {
     pub(crate) fn new(journal: Arc<Journal>, sources: Vec<Source>) -> Self {
         Self { journal, sources }
+    }
+
+    /// Sends what is read from now on to another journal.
+    pub(crate) fn switch(&mut self, journal: Arc<Journal>) {
+        self.journal = journal;
+    }
+
+    /// Drops unread text that a shell prints of its own accord while it ends.
+    pub(crate) fn forget_farewell(&mut self, farewell: &[u8]) {
+        for source in &mut self.sources {
+            if source.carry == farewell {
+                source.carry.clear();
+            }
+        }
     }
 
     /// Whether every pipe is closed.
@@ -90,6 +113,14 @@ impl Pump {
     /// Reads what the pipes hold now and no more: for the moment after the process ended,
     /// when a child that lives on may hold a pipe open, or even write without pause.
     pub(crate) async fn drain(&mut self) {
+        self.read_waiting().await;
+        for source in &mut self.sources {
+            source.flush_everything(&self.journal);
+        }
+    }
+
+    /// As [`Self::drain`], leaving fragments where they are.
+    pub(crate) async fn read_waiting(&mut self) {
         for index in 0..self.sources.len() {
             let mut left = sys::readable_bytes(self.sources[index].pipe.as_fd());
             while left > 0 {
@@ -99,7 +130,6 @@ impl Pump {
                     Turn::Empty | Turn::Closed => break,
                 }
             }
-            self.sources[index].flush_everything(&self.journal);
         }
     }
 
@@ -187,7 +217,7 @@ impl Source {
                 .map_or(0, |at| at + 1);
             let cut = match lines {
                 0 if is_full => filled.len() - incomplete_suffix(filled),
-                lines => lines,
+                lines => lines - self.held_tail(&filled[..lines]),
             };
             journal.append(self.channel, now_ms(), &filled[..cut]);
             self.carry.clear();
@@ -199,6 +229,15 @@ impl Source {
             }
             Turn::Read(read)
         })
+    }
+
+    /// The length of the line to hold, when the text ends in it.
+    fn held_tail(&self, text: &[u8]) -> usize {
+        let Some(line) = self.held_line else { return 0 };
+        match text.strip_suffix(line) {
+            Some(before) if before.last().is_none_or(|&byte| byte == b'\n') => line.len(),
+            _ => 0,
+        }
     }
 
     /// Journals the fragment but for a character that is not complete.

@@ -201,8 +201,8 @@ impl Stream {
             });
             return Ok(());
         }
-        let mut seq = self.cursor.seq;
-        for line in record.bytes.split_inclusive(|&byte| byte == b'\n') {
+        let lines = record.bytes.split_inclusive(|&byte| byte == b'\n');
+        for (seq, line) in (self.cursor.seq..).zip(lines) {
             if seq > self.after {
                 encode::output(
                     &mut self.out,
@@ -215,7 +215,6 @@ impl Stream {
                     self.send().await?;
                 }
             }
-            seq += 1;
         }
         Ok(())
     }

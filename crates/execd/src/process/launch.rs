@@ -13,7 +13,8 @@ use crate::path::Environment;
 use crate::sys::spawn::{self, Identity, Plan, Step};
 
 /// Where programs are looked for when the environment has no PATH.
-const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(crate) const DEFAULT_PATH: &str =
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// Shells, in order of preference, as the reference daemon chooses.
 const SHELLS: [&str; 2] = ["bash", "sh"];

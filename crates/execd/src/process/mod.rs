@@ -26,7 +26,7 @@ use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
 use tokio::io::unix::AsyncFd;
 
 pub(crate) use environment::overlay_file;
-pub(crate) use launch::{Error as LaunchError, Launch, find_shell};
+pub(crate) use launch::{DEFAULT_PATH, Error as LaunchError, Launch, find_shell};
 
 use crate::sys::spawn::{self, Plan, Restore};
 
@@ -142,6 +142,16 @@ impl Processes {
         }
     }
 
+    /// Signals the group of every process that runs.
+    pub(crate) fn signal_all(&self, signal: Signal) {
+        for &pid in self.lock().running.keys() {
+            if let Some(pid) = Pid::from_raw(pid) {
+                // A group may have ended between the two calls.
+                let _ = rustix::process::kill_process_group(pid, signal);
+            }
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Table> {
         locked(&self.table)
     }
@@ -200,6 +210,11 @@ impl Process {
         table.running.remove(&self.pid);
         *locked(&self.exit) = Some(exit);
         exit
+    }
+
+    /// Signals this process alone; false when it has ended.
+    pub(crate) fn signal(&self, signal: Signal) -> bool {
+        rustix::process::pidfd_send_signal(self.pidfd.get_ref(), signal).is_ok()
     }
 
     /// Signals the whole group; false when the leader has been collected, after which the

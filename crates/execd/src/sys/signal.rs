@@ -33,3 +33,13 @@ pub(crate) fn read(descriptor: &OwnedFd) -> io::Result<i32> {
         record[0], record[1], record[2], record[3],
     ]))
 }
+
+/// Sends a signal to every process that this one may signal, except itself. Only for PID 1
+/// of a namespace.
+pub(crate) fn send_to_all(signal: i32) -> io::Result<()> {
+    // SAFETY: takes two integers.
+    if unsafe { libc::kill(-1, signal) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}

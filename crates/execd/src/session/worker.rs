@@ -1,0 +1,260 @@
+//! The task that owns a session's shell.
+//!
+//! ```text
+//!   start ──▶ idle ──run──▶ running ──report──▶ idle
+//!              │               │ interrupt, timeout: SIGINT, then SIGKILL to what the
+//!              │               │ run started, then the shell itself
+//!              └──── close, shell ends ────▶ ended
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rustix::process::Signal;
+use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::net::unix::pipe;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::shell::{self, Protocol};
+use super::stray;
+use super::{Run, Session, State};
+use crate::output::{Ending, Journal, Pump, Spool};
+use crate::process::{Exit, Process};
+use crate::state::Shared;
+
+/// How long a run may take to end once it was told to; then the shell is killed.
+const STOP_GRACE: Duration = Duration::from_secs(3);
+
+/// How long a step of ending a run waits for the shell's report before the next, harder
+/// step.
+const STOP_STEP: Duration = Duration::from_millis(150);
+
+/// How long a shell gets to end on SIGHUP before SIGKILL.
+const CLOSE_GRACE: Duration = Duration::from_secs(1);
+
+/// A running shell.
+pub(super) struct Shell {
+    pub(super) process: Process,
+    pub(super) protocol: Protocol,
+    pub(super) commands: pipe::Sender,
+    pub(super) reports: BufReader<pipe::Receiver>,
+    pub(super) pump: Pump,
+    pub(super) spool: Arc<Spool>,
+    /// What is printed between runs.
+    pub(super) between: Arc<Journal>,
+    pub(super) line: Vec<u8>,
+}
+
+/// Why waiting for a report ended.
+enum Reported {
+    Status(i32),
+    Exited(Exit),
+}
+
+impl Shell {
+    /// Waits until the shell answers for the first time, dropping what it says before.
+    pub(super) async fn greet(&mut self) -> Result<(), Exit> {
+        let greeting = self.protocol.greeting();
+        match self.converse(greeting, 0).await {
+            Reported::Status(_) => {
+                self.pump.drain().await;
+                self.idle();
+                Ok(())
+            }
+            Reported::Exited(exit) => Err(exit),
+        }
+    }
+
+    fn idle(&mut self) {
+        self.between = Journal::new(Arc::clone(&self.spool));
+        self.pump.switch(Arc::clone(&self.between));
+    }
+
+    /// Writes `text` and waits for the report of run `number`, reading output meanwhile.
+    async fn converse(&mut self, text: String, number: u64) -> Reported {
+        let Self {
+            process,
+            protocol,
+            commands,
+            reports,
+            pump,
+            line,
+            ..
+        } = self;
+        let report = async {
+            // A shell that has gone does not read; its end is noticed below.
+            let _ = commands.write_all(text.as_bytes()).await;
+            report(protocol, reports, line, number).await
+        };
+        tokio::select! {
+            biased;
+            status = report => Reported::Status(status),
+            exit = process.wait() => Reported::Exited(exit),
+            () = forever(pump) => unreachable!("reading output does not end by itself"),
+        }
+    }
+
+    /// Ends a run that goes on, by ever harder means.
+    async fn stop(&mut self, number: u64, since_ticks: i64) -> Reported {
+        let deadline = Instant::now() + STOP_GRACE;
+        while Instant::now() < deadline {
+            self.process.signal_group(Signal::INT);
+            for _ in 0..2 {
+                // An interrupted shell may throw its input away, and with it the line that
+                // reports: it is asked again.
+                let again = self.protocol.report(number);
+                let reported = tokio::time::timeout(STOP_STEP, self.converse(again, number)).await;
+                if let Ok(reported) = reported {
+                    return reported;
+                }
+                stray::kill(self.process.pid(), since_ticks);
+            }
+        }
+        self.process.signal_group(Signal::KILL);
+        Reported::Exited(self.process.wait().await)
+    }
+
+    async fn run(&mut self, session: &Session, run: &Run, number: u64) -> Option<Exit> {
+        let begun = Instant::now();
+        let since_ticks = stray::now_ticks();
+        run.journal.adopt(&self.between);
+        self.pump.switch(Arc::clone(&run.journal));
+        let text = self.protocol.run(number, run.cwd.as_deref(), &run.code);
+        let deadline = run.timeout.map(|timeout| begun + timeout);
+        let (reported, has_timed_out) = tokio::select! {
+            reported = self.converse(text, number) => (reported, false),
+            () = session.interrupted.notified() => (self.stop(number, since_ticks).await, false),
+            () = reached(deadline) => (self.stop(number, since_ticks).await, true),
+        };
+        let (exit, gone) = match reported {
+            Reported::Status(status) => (Exit::Code(status), None),
+            Reported::Exited(exit) => (exit, Some(exit)),
+        };
+        self.pump.read_waiting().await;
+        if gone.is_some() {
+            self.pump.forget_farewell(shell::FAREWELL);
+        }
+        self.pump.drain().await;
+        let time_ms = Timestamp::now().as_millisecond();
+        let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        run.journal.finish(if has_timed_out {
+            Ending::TimedOut { time_ms }
+        } else {
+            Ending::Exited {
+                exit,
+                time_ms,
+                took_ms,
+            }
+        });
+        self.idle();
+        gone
+    }
+
+    /// Ends the shell: as a terminal that hangs up, then for good.
+    async fn close(&mut self) {
+        self.process.signal_group(Signal::HUP);
+        self.process.signal_group(Signal::CONT);
+        if tokio::time::timeout(CLOSE_GRACE, self.process.wait())
+            .await
+            .is_err()
+        {
+            self.process.signal_group(Signal::KILL);
+            self.process.wait().await;
+        }
+    }
+}
+
+/// Owns the shell until it ends.
+pub(super) async fn work(
+    shared: Arc<Shared>,
+    session: Arc<Session>,
+    mut shell: Shell,
+    mut runs: mpsc::Receiver<Run>,
+) {
+    let mut number = 0;
+    loop {
+        let run = tokio::select! {
+            biased;
+            () = session.closed.notified() => {
+                shell.close().await;
+                break;
+            }
+            _ = shell.process.wait() => break,
+            run = runs.recv() => run,
+            () = forever(&mut shell.pump) => unreachable!("reading output does not end by itself"),
+        };
+        let Some(run) = run else { break };
+        number += 1;
+        session.state.send_replace(State::Running(number));
+        let gone = tokio::select! {
+            gone = shell.run(&session, &run, number) => gone,
+            () = session.closed.notified() => {
+                shell.close().await;
+                run.journal.finish(not_run("the session was deleted while this ran"));
+                break;
+            }
+        };
+        // An interrupt that came too late must not end the next run.
+        session.state.send_replace(State::Idle);
+        let _ = futures_util::FutureExt::now_or_never(session.interrupted.notified());
+        if gone.is_some() {
+            break;
+        }
+    }
+    shared.sessions.remove(&session);
+    runs.close();
+    while let Some(run) = runs.recv().await {
+        run.journal
+            .finish(not_run("the session ended before this could run"));
+    }
+    session.state.send_replace(State::Ended);
+    // Jobs that ignore the hang-up go on and must be able to print.
+    shell.pump.run().await;
+}
+
+fn not_run(message: &str) -> Ending {
+    let time_ms = Timestamp::now().as_millisecond();
+    Ending::NotStarted {
+        message: message.to_owned(),
+        time_ms,
+    }
+}
+
+/// Reads output for as long as somebody waits for something else.
+async fn forever(pump: &mut Pump) {
+    pump.run().await;
+    // All pipes are closed; what is waited for decides.
+    std::future::pending::<()>().await;
+}
+
+/// The next report about run `number`; others are stale.
+async fn report(
+    protocol: &Protocol,
+    reports: &mut BufReader<pipe::Receiver>,
+    line: &mut Vec<u8>,
+    number: u64,
+) -> i32 {
+    loop {
+        // Keeps what it has read in `line` when it is dropped.
+        match reports.read_until(b'\n', line).await {
+            Ok(read) if read > 0 => {
+                let status = protocol.status(String::from_utf8_lossy(line).trim_end(), number);
+                line.clear();
+                if let Some(status) = status {
+                    return status;
+                }
+            }
+            // Closed: only the shell's end can decide now.
+            Ok(_) | Err(_) => std::future::pending().await,
+        }
+    }
+}
+
+async fn reached(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => tokio::time::sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
