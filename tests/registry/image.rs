@@ -142,7 +142,7 @@ pub(crate) struct Image {
 
 impl Image {
     /// An image of these layers, bottom first.
-    pub(crate) fn new(family: Family, layers: Vec<(Vec<u8>, Form)>, config: Value) -> Self {
+    pub(crate) fn new(family: Family, layers: Vec<(Vec<u8>, Form)>, config: &Value) -> Self {
         let (tars, forms): (Vec<_>, Vec<_>) = layers.into_iter().unzip();
         let blobs: Vec<Vec<u8>> = tars
             .iter()
@@ -195,7 +195,7 @@ impl Image {
 
     /// One gzipped layer, nothing configured.
     pub(crate) fn of(layer: Layer) -> Self {
-        Self::new(Family::Oci, vec![(layer.tar(), Form::Gzip)], json!({}))
+        Self::new(Family::Oci, vec![(layer.tar(), Form::Gzip)], &json!({}))
     }
 
     pub(crate) fn id(&self) -> String {

@@ -1,5 +1,6 @@
 //! The store's files: made so that a crash at any instant leaves either the old or the new.
 
+use std::collections::HashSet;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -7,7 +8,9 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::FlockOperation;
 
-use super::index::{HostTree, ImageRecord, Index, Name, SnapshotRecord, host_directory};
+use super::index::{
+    HostTree, ImageRecord, Index, Name, SnapshotRecord, host_directory, layer_directory,
+};
 use super::{Error, ImageId, digest::Digest, host, tree};
 
 const DIRECTORIES: [&str; 6] = ["layers", "images", "snapshots", "host", "downloads", "work"];
@@ -92,6 +95,7 @@ pub(super) fn load(store: &Path) -> Result<Index, Error> {
             _ => discard(&path)?,
         }
     }
+    forget_unnamed_layers(store, &mut index)?;
     for path in children(&store.join("host"))? {
         let id = file_name(&path).map(host::image_id);
         match (id, read_json::<Vec<PathBuf>>(&path.join("binds.json"))) {
@@ -116,6 +120,26 @@ pub(super) fn load(store: &Path) -> Result<Index, Error> {
         .filter(|(_, id)| index.images.contains_key(id));
     index.names = known.collect();
     Ok(index)
+}
+
+/// Removes layers whose image was never recorded: nobody knows whether they are whole.
+fn forget_unnamed_layers(store: &Path, index: &mut Index) -> Result<(), Error> {
+    let named: HashSet<Digest> = index
+        .images
+        .values()
+        .flat_map(|record| record.layers.iter().copied())
+        .collect();
+    let unnamed: Vec<Digest> = index
+        .layers
+        .keys()
+        .filter(|layer| !named.contains(layer))
+        .copied()
+        .collect();
+    for layer in unnamed {
+        discard(&layer_directory(store, &layer))?;
+        index.layers.remove(&layer);
+    }
+    Ok(())
 }
 
 fn load_snapshots(store: &Path, index: &mut Index) -> Result<(), Error> {
@@ -207,11 +231,9 @@ pub(super) fn condemn(store: &Path, path: &Path) -> io::Result<PathBuf> {
     Ok(grave)
 }
 
-/// Moves a host tree into place.
+/// Moves a host tree into place. It need not reach the disk: its name holds only until the next
+/// boot, and a snapshot that stands on it is synced with all that was written before.
 pub(super) fn install_host(store: &Path, work: &WorkDirectory, id: &ImageId) -> Result<(), Error> {
     let path = host_directory(store, id);
-    sync_file_system(work.path())
-        .and_then(|()| fs::rename(work.path(), &path))
-        .and_then(|()| sync_directory(&store.join("host")))
-        .map_err(|e| Error::io("installing", &path, e))
+    fs::rename(work.path(), &path).map_err(|e| Error::io("installing", &path, e))
 }

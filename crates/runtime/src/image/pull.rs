@@ -1,24 +1,22 @@
-//! Pulls: one per reference, platform and credentials, however many wait for it.
+//! Pulls: from a reference to an image whose layers are all here.
 //!
-//! A pull runs as a task of its own, so no waiter's fate is the pull's; it ends early only when
-//! the last waiter has gone. Layers that two pulls share come once, by a lock per layer.
+//! Each runs as a task of its own, shared by all who wait for it (see [`super::flight`]). Layers
+//! that two pulls share come once, by a lock per layer.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::os::fd::AsFd as _;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use lifecycle::backend::{Platform, PullProgress, RegistryAuth};
-use secrecy::ExposeSecret as _;
-use tokio::sync::{mpsc, watch};
-use tokio_util::sync::CancellationToken;
+use tokio::sync::mpsc;
 
 use super::digest::Digest;
 use super::disk::WorkDirectory;
+use super::flight::{Flight, Key, Pilot};
 use super::index::{ImageRecord, Name};
 use super::manifest::{self, Configuration, Descriptor, Document, Manifest};
 use super::reference::Reference;
@@ -35,75 +33,6 @@ const INDEX_DEPTH_MAX: usize = 3;
 /// its listeners.
 const PROGRESS_STEP_BYTES: u64 = 256 << 10;
 
-/// Pulls under way.
-#[derive(Default)]
-pub(super) struct Flights {
-    active: Mutex<HashMap<Key, Arc<Flight>>>,
-}
-
-/// What makes two pulls the same. Credentials are part of it, or a caller without any would
-/// receive what another's opened.
-#[derive(Clone, PartialEq, Eq, Hash)]
-struct Key {
-    reference: String,
-    os: String,
-    arch: String,
-    credentials: Option<Digest>,
-}
-
-struct Flight {
-    outcome: watch::Sender<Option<Result<Arc<Lease>, Error>>>,
-    listeners: Mutex<Listeners>,
-    cancel: CancellationToken,
-}
-
-#[derive(Default)]
-struct Listeners {
-    /// Told to those who join late.
-    resolved: Option<PullProgress>,
-    senders: Vec<mpsc::Sender<PullProgress>>,
-}
-
-/// One who waits. The last to go takes the pull along.
-struct Waiter<'a> {
-    flights: &'a Flights,
-    key: Key,
-    flight: Arc<Flight>,
-    outcome: watch::Receiver<Option<Result<Arc<Lease>, Error>>>,
-}
-
-impl Drop for Waiter<'_> {
-    fn drop(&mut self) {
-        let mut active = self.flights.active.lock().expect("no panic while held");
-        // Under the lock nobody joins, and this waiter's own receiver still counts.
-        if self.flight.outcome.receiver_count() == 1 {
-            self.flight.cancel.cancel();
-            if active
-                .get(&self.key)
-                .is_some_and(|flight| Arc::ptr_eq(flight, &self.flight))
-            {
-                active.remove(&self.key);
-            }
-        }
-    }
-}
-
-impl Flight {
-    fn tell(&self, event: &PullProgress) {
-        let mut listeners = self.listeners.lock().expect("no panic while held");
-        if matches!(event, PullProgress::Resolved { .. }) {
-            listeners.resolved = Some(event.clone());
-        }
-        // A full channel drops the report; a closed one drops the listener.
-        listeners.senders.retain(|sender| {
-            !matches!(
-                sender.try_send(event.clone()),
-                Err(mpsc::error::TrySendError::Closed(_))
-            )
-        });
-    }
-}
-
 impl Store {
     /// As [`Store::pull`]; the answer keeps the image until it is used.
     pub(super) async fn pull_leased(
@@ -113,69 +42,21 @@ impl Store {
         platform: Option<&Platform>,
         progress: Option<mpsc::Sender<PullProgress>>,
     ) -> Result<Arc<Lease>, Error> {
-        let parsed = self.inner.parse(reference)?;
+        let reference = self.inner.parse(reference)?;
         let platform = platform.cloned().unwrap_or_else(this_platform);
-        let mut waiter = self.join(parsed, auth, platform, progress);
-        let outcome = waiter.outcome.wait_for(Option::is_some).await;
-        let outcome = outcome.map_err(|_| Error::Cancelled)?;
-        outcome.clone().expect("it was waited for")
-    }
-
-    fn join(
-        &self,
-        reference: Reference,
-        auth: Option<&RegistryAuth>,
-        platform: Platform,
-        progress: Option<mpsc::Sender<PullProgress>>,
-    ) -> Waiter<'_> {
-        let credentials = auth.map(|auth| {
-            Digest::of(format!("{}\0{}", auth.username, auth.password.expose_secret()).as_bytes())
-        });
-        let key = Key {
-            reference: reference.to_string(),
-            os: platform.os.clone(),
-            arch: platform.arch.clone(),
-            credentials,
-        };
-        let flights = &self.inner.flights;
-        let mut active = flights.active.lock().expect("no panic while held");
-        let (flight, is_new) = match active.get(&key) {
-            Some(flight) => (Arc::clone(flight), false),
-            None => {
-                let flight = Arc::new(Flight {
-                    outcome: watch::Sender::new(None),
-                    listeners: Mutex::default(),
-                    cancel: CancellationToken::new(),
-                });
-                active.insert(key.clone(), Arc::clone(&flight));
-                (flight, true)
-            }
-        };
-        let outcome = flight.outcome.subscribe();
-        if let Some(sender) = progress {
-            let mut listeners = flight.listeners.lock().expect("no panic while held");
-            if let Some(resolved) = &listeners.resolved {
-                let _ = sender.try_send(resolved.clone());
-            }
-            listeners.senders.push(sender);
-        }
-        drop(active);
-        if is_new {
+        let key = Key::new(&reference, &platform, auth);
+        let (waiter, pilot) = self.inner.flights.join(key, progress);
+        if let Some(pilot) = pilot {
             let pull = Pull {
                 store: Arc::clone(&self.inner),
                 reference,
                 auth: auth.cloned(),
                 platform,
-                flight: Arc::clone(&flight),
+                flight: Arc::clone(&pilot.flight),
             };
-            tokio::spawn(pull.run(key.clone()));
+            tokio::spawn(pull.run(pilot));
         }
-        Waiter {
-            flights,
-            key,
-            flight,
-            outcome,
-        }
+        waiter.outcome().await
     }
 }
 
@@ -188,28 +69,12 @@ struct Pull {
 }
 
 impl Pull {
-    async fn run(self, key: Key) {
-        let cancel = self.flight.cancel.clone();
+    async fn run(self, pilot: Pilot) {
         let outcome = tokio::select! {
             outcome = self.image() => outcome,
-            () = cancel.cancelled() => Err(Error::Cancelled),
+            () = self.flight.cancel.cancelled() => Err(Error::Cancelled),
         };
-        let mut active = self
-            .store
-            .flights
-            .active
-            .lock()
-            .expect("no panic while held");
-        if active
-            .get(&key)
-            .is_some_and(|flight| Arc::ptr_eq(flight, &self.flight))
-        {
-            active.remove(&key);
-        }
-        drop(active);
-        self.flight
-            .outcome
-            .send_replace(Some(outcome.map(Arc::new)));
+        pilot.land(&self.store.flights, outcome);
     }
 
     async fn image(&self) -> Result<Lease, Error> {

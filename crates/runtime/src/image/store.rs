@@ -4,26 +4,23 @@
 //! blocking threads. Two locks: `index` for memory, held for moments and never across I/O that
 //! waits for the disk; `records` for the files that say what the store holds, taken before it.
 
-use std::collections::hash_map::Entry;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use api::id::SnapshotId;
-use jiff::Timestamp;
 use lifecycle::backend::{Platform, PullProgress, RegistryAuth, Source};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::digest::Digest;
-use super::index::{self, ImageRecord, Index, Layer, Name, SnapshotRecord};
-use super::pull::Flights;
+use super::flight::Flights;
+use super::index::{self, Index, Name};
 use super::reference::Reference;
 use super::registry::Client;
-use super::unpack::Unpacked;
 use super::{
     Collected, Config, Error, HOST, Image, ImageId, Import, Prepared, Snapshot, Usage, disk, host,
-    this_platform, tree,
+    this_platform,
 };
 
 /// Images and snapshots of one directory. Cheap to clone; all clones are one store.
@@ -40,15 +37,16 @@ pub(super) struct Inner {
     /// Layers being downloaded and unpacked at once.
     pub(super) layer_slots: Semaphore,
     index: Mutex<Index>,
-    records: Mutex<()>,
+    /// Held by whoever changes the files that say what the store holds.
+    pub(super) records: Mutex<()>,
     layer_locks: Mutex<HashMap<Digest, Weak<tokio::sync::Mutex<()>>>>,
     _lock: File,
 }
 
 /// Keeps an image's layers from being removed until dropped.
 pub struct Lease {
-    image: ImageId,
-    store: Arc<Inner>,
+    pub(super) image: ImageId,
+    pub(super) store: Arc<Inner>,
 }
 
 impl Lease {
@@ -80,8 +78,8 @@ impl std::fmt::Debug for Store {
 
 /// Keeps a layer for a pull or import whose image is not recorded yet.
 pub(super) struct Pin {
-    layer: Digest,
-    store: Arc<Inner>,
+    pub(super) layer: Digest,
+    pub(super) store: Arc<Inner>,
 }
 
 impl Drop for Pin {
@@ -118,9 +116,8 @@ impl Store {
 
     /// Whether [`Store::prepare`] needs no download. Looks at memory only.
     pub fn is_local(&self, source: &Source, platform: Option<&Platform>) -> bool {
-        self.inner
-            .find(source, platform)
-            .is_ok_and(|found| found.is_some())
+        let wanted = self.inner.wanted(source, platform);
+        wanted.is_ok_and(|wanted| wanted.find(&self.inner.index()).is_some())
     }
 
     /// What to mount for `source`, pulling it first where it is not local. For a local image it
@@ -130,8 +127,8 @@ impl Store {
         source: &Source,
         platform: Option<&Platform>,
     ) -> Result<Prepared, Error> {
-        if let Some(image) = self.inner.find(source, platform)? {
-            return self.prepare_image(&image);
+        if let Some(lease) = self.inner.find_leased(source, platform)? {
+            return self.prepare_image(lease.image());
         }
         match source {
             Source::Image { reference, auth } => {
@@ -307,6 +304,23 @@ pub(super) async fn run_blocking<T: Send + 'static>(
         .expect("the work does not panic")
 }
 
+/// What a source means, before it is known whether it is here.
+enum Wanted {
+    Host,
+    Id(ImageId),
+    Name(Name),
+}
+
+impl Wanted {
+    fn find(&self, index: &Index) -> Option<ImageId> {
+        match self {
+            Self::Host => index.host.clone(),
+            Self::Id(id) => index.contains(id).then(|| id.clone()),
+            Self::Name(name) => index.names.get(name).cloned(),
+        }
+    }
+}
+
 fn not_found(reference: &str) -> Error {
     Error::NotFound {
         reference: reference.to_owned(),
@@ -330,29 +344,44 @@ impl Inner {
         Reference::parse(reference, &self.config.default_registry)
     }
 
-    /// The local image that a source means.
-    fn find(&self, source: &Source, platform: Option<&Platform>) -> Result<Option<ImageId>, Error> {
-        let wanted = platform.cloned().unwrap_or_else(this_platform);
+    /// The local image that a source means, kept from the moment it was found.
+    fn find_leased(
+        self: &Arc<Self>,
+        source: &Source,
+        platform: Option<&Platform>,
+    ) -> Result<Option<Lease>, Error> {
+        let wanted = self.wanted(source, platform)?;
+        let mut index = self.index();
+        let Some(image) = wanted.find(&index) else {
+            return Ok(None);
+        };
+        index.take_lease(&image)?;
+        Ok(Some(Lease {
+            image,
+            store: Arc::clone(self),
+        }))
+    }
+
+    /// What to look for in the index.
+    fn wanted(&self, source: &Source, platform: Option<&Platform>) -> Result<Wanted, Error> {
+        let platform = platform.cloned().unwrap_or_else(this_platform);
         match source {
-            Source::Snapshot(id) => {
-                let image = index::snapshot_image(id);
-                Ok(self.index().contains(&image).then_some(image))
-            }
+            Source::Snapshot(id) => Ok(Wanted::Id(index::snapshot_image(id))),
             Source::Image { reference, .. } if reference == HOST => {
                 let here = this_platform();
-                if wanted != here {
-                    return Err(Error::WrongPlatform {
-                        reference: HOST.to_owned(),
-                        wanted: format!("{}/{}", wanted.os, wanted.arch),
-                        available: format!("{}/{}", here.os, here.arch),
-                    });
+                if platform == here {
+                    return Ok(Wanted::Host);
                 }
-                Ok(self.index().host.clone())
+                Err(Error::WrongPlatform {
+                    reference: HOST.to_owned(),
+                    wanted: format!("{}/{}", platform.os, platform.arch),
+                    available: format!("{}/{}", here.os, here.arch),
+                })
             }
-            Source::Image { reference, .. } => {
-                let name = Name::new(self.parse(reference)?.to_string(), &wanted);
-                Ok(self.index().names.get(&name).cloned())
-            }
+            Source::Image { reference, .. } => Ok(Wanted::Name(Name::new(
+                self.parse(reference)?.to_string(),
+                &platform,
+            ))),
         }
     }
 
@@ -362,11 +391,12 @@ impl Inner {
             reference: reference.to_owned(),
             auth: None,
         };
-        if let Ok(Some(image)) = self.find(&source, None) {
-            return Ok(image);
-        }
+        let wanted = self.wanted(&source, None);
         let id = ImageId::from_record(reference);
         let index = self.index();
+        if let Some(image) = wanted.ok().and_then(|wanted| wanted.find(&index)) {
+            return Ok(image);
+        }
         if index.contains(&id) {
             return Ok(id);
         }
@@ -397,212 +427,5 @@ impl Inner {
             layer: *layer,
             store: Arc::clone(self),
         })
-    }
-
-    /// Puts an unpacked tree (`fs` in the work directory) among the layers.
-    pub(super) fn add_layer(
-        self: &Arc<Self>,
-        work: &disk::WorkDirectory,
-        unpacked: Unpacked,
-    ) -> Result<Pin, Error> {
-        let record = work.path().join("layer.json");
-        let path = index::layer_directory(&self.directory, &unpacked.diff_id);
-        std::fs::write(&record, unpacked.size_bytes.to_string())
-            .map_err(|e| Error::io("writing", &record, e))?;
-        disk::sync_file_system(work.path()).map_err(|e| Error::io("syncing", work.path(), e))?;
-        let mut index = self.index();
-        if let Entry::Vacant(vacant) = index.layers.entry(unpacked.diff_id) {
-            std::fs::rename(work.path(), &path).map_err(|e| Error::io("moving to", &path, e))?;
-            vacant.insert(Layer {
-                size_bytes: unpacked.size_bytes,
-                pins: 0,
-            });
-        }
-        index.pin(&unpacked.diff_id);
-        drop(index);
-        let pin = Pin {
-            layer: unpacked.diff_id,
-            store: Arc::clone(self),
-        };
-        let layers = self.directory.join("layers");
-        disk::sync_directory(&layers).map_err(|e| Error::io("syncing", &layers, e))?;
-        Ok(pin)
-    }
-
-    /// Records an image whose layers are pinned, under its names; the answer keeps it.
-    pub(super) fn add_image(
-        self: &Arc<Self>,
-        record: ImageRecord,
-        names: &[Name],
-    ) -> Result<Lease, Error> {
-        let id = record.id.clone();
-        let records = self.records.lock().expect("no panic while held");
-        let is_known = self.index().images.contains_key(&id);
-        if !is_known {
-            let path = disk::image_record_path(&self.directory, &id);
-            disk::write_json(&self.directory, &path, &record)?;
-        }
-        let mut index = self.index();
-        index.images.entry(id.clone()).or_insert(record);
-        index.take_lease(&id)?;
-        drop(index);
-        let lease = Lease {
-            image: id.clone(),
-            store: Arc::clone(self),
-        };
-        self.change_names_locked(&records, |all| {
-            all.extend(names.iter().map(|name| (name.clone(), id.clone())));
-            Ok(())
-        })?;
-        Ok(lease)
-    }
-
-    fn change_names(
-        &self,
-        change: impl FnOnce(&mut BTreeMap<Name, ImageId>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let records = self.records.lock().expect("no panic while held");
-        self.change_names_locked(&records, change)
-    }
-
-    fn change_names_locked(
-        &self,
-        _records: &MutexGuard<'_, ()>,
-        change: impl FnOnce(&mut BTreeMap<Name, ImageId>) -> Result<(), Error>,
-    ) -> Result<(), Error> {
-        let mut names = self.index().names.clone();
-        change(&mut names)?;
-        disk::write_names(&self.directory, &names)?;
-        self.index().names = names;
-        Ok(())
-    }
-
-    fn collect(&self) -> Result<Collected, Error> {
-        let _records = self.records.lock().expect("no panic while held");
-        let store = &self.directory;
-        let mut index = self.index();
-        let garbage = index.garbage();
-        index.forget(&garbage);
-        // Moved away under the lock: a pull that wants one of them again must not meet the old.
-        let layers = garbage
-            .layers
-            .iter()
-            .map(|layer| index::layer_directory(store, layer));
-        let hosts = garbage
-            .hosts
-            .iter()
-            .map(|host| index::host_directory(store, host));
-        let mut graves = Vec::new();
-        for path in layers.chain(hosts) {
-            graves.push(disk::condemn(store, &path).map_err(|e| Error::io("removing", &path, e))?);
-        }
-        let downloading = index.downloading.clone();
-        for path in disk::children(&store.join("downloads"))? {
-            let name = path
-                .file_name()
-                .and_then(|name| name.to_str())
-                .unwrap_or_default();
-            if !downloading.contains(name) {
-                graves.push(
-                    disk::condemn(store, &path).map_err(|e| Error::io("removing", &path, e))?,
-                );
-            }
-        }
-        drop(index);
-        for image in &garbage.images {
-            let path = disk::image_record_path(store, image);
-            std::fs::remove_file(&path).map_err(|e| Error::io("removing", &path, e))?;
-        }
-        for path in &graves {
-            tree::remove_path(path).map_err(|e| Error::io("removing", path, e))?;
-        }
-        let (images, layers) = (garbage.images.len(), garbage.layers.len());
-        Ok(Collected {
-            images,
-            layers,
-            bytes: garbage.bytes,
-        })
-    }
-
-    fn usage(&self) -> Result<Usage, Error> {
-        let mut usage = Usage::default();
-        for name in ["downloads", "images", "host", "work"] {
-            let path = self.directory.join(name);
-            // Files come and go meanwhile.
-            usage.other_bytes += tree::disk_bytes(&path).unwrap_or_default();
-        }
-        let index = self.index();
-        usage.layers_bytes = index.layers.values().map(|layer| layer.size_bytes).sum();
-        usage.snapshots_bytes = index.snapshots.values().map(|s| s.size_bytes).sum();
-        usage.reclaimable_bytes = index.garbage().bytes;
-        Ok(usage)
-    }
-
-    fn add_snapshot(
-        &self,
-        id: &SnapshotId,
-        parent: &ImageId,
-        upper: &Path,
-        size_bytes: u64,
-    ) -> Result<ImageId, Error> {
-        let image = index::snapshot_image(id);
-        let path = index::snapshot_directory(&self.directory, id);
-        let mut index = self.index();
-        if index.snapshots.contains_key(id) {
-            return Err(Error::InUse {
-                what: format!("the id {id}"),
-                by: "a snapshot".to_owned(),
-            });
-        }
-        let depth = index.stack(&self.directory, parent)?.layers.len();
-        if depth >= index::STACK_MAX {
-            return Err(Error::TooLarge {
-                what: format!("snapshot {id}"),
-                limit: index::STACK_MAX as u64,
-                unit: "layers, its own included; export it and import the archive to flatten it",
-                setting: "layers",
-            });
-        }
-        let record = SnapshotRecord {
-            id: id.clone(),
-            parent: parent.clone(),
-            size_bytes,
-            created_at: Timestamp::now(),
-        };
-        let bytes = serde_json::to_vec(&record).expect("a record has string keys");
-        let made = std::fs::create_dir(&path)
-            .and_then(|()| std::fs::write(path.join("record.json"), bytes))
-            .and_then(|()| std::fs::rename(upper, path.join("fs")));
-        if let Err(error) = made {
-            let _ = tree::remove_path(&path);
-            return Err(Error::io("sealing", upper, error));
-        }
-        index.snapshots.insert(id.clone(), record);
-        Ok(image)
-    }
-
-    fn remove_snapshot(&self, id: &SnapshotId) -> Result<(), Error> {
-        let image = index::snapshot_image(id);
-        let mut index = self.index();
-        if !index.snapshots.contains_key(id) {
-            return Ok(());
-        }
-        let in_use = |by: String| Error::InUse {
-            what: format!("snapshot {id}"),
-            by,
-        };
-        if let Some(above) = index.snapshots_on(&image).next() {
-            return Err(in_use(format!("snapshot {}", above.id)));
-        }
-        match index.leases(&image) {
-            0 => {}
-            count => return Err(in_use(format!("{count} sandboxes"))),
-        }
-        let path = index::snapshot_directory(&self.directory, id);
-        let grave =
-            disk::condemn(&self.directory, &path).map_err(|e| Error::io("removing", &path, e))?;
-        index.snapshots.remove(id);
-        drop(index);
-        tree::remove_path(&grave).map_err(|e| Error::io("removing", &grave, e))
     }
 }

@@ -15,6 +15,9 @@
 //!   is dropped, because overlayfs would take it for its own.
 //! - Whiteouts become overlayfs's: a character device 0:0, or the opaque mark on a directory.
 
+mod directories;
+mod stream;
+
 use std::collections::HashMap;
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read};
@@ -23,29 +26,21 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::path::Path;
 use std::rc::Rc;
 
-use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, ResolveFlags, Timespec, Uid};
+use rustix::fs::{self, AtFlags, FileType, Gid, Mode, OFlags, Timespec, Uid};
 use rustix::io::Errno;
 use tokio_util::sync::CancellationToken;
 
 use super::Error;
 use super::digest::{Digest, HashingReader};
 use super::tar::{Entry, Kind, Reader};
-use super::tree;
+use directories::Standing;
+pub(super) use stream::decompress;
+use stream::{Bounded, stream_error, too_large};
 
-/// A path has at most this many directories: four times the deepest real trees, and few enough
-/// that walking down a tree never runs out of descriptors.
-const DEPTH_MAX: usize = 255;
-/// Times of directories are set at the end, so their names are kept until then; this much of
-/// them. A full distribution has some 10 MiB.
-const DIRECTORY_NAMES_BYTES_MAX: usize = 64 << 20;
 /// How much is read and written at once.
 const COPY_BYTES: usize = 256 << 10;
 /// The unit in which file systems give out space.
 const DISK_BLOCK: u64 = 4096;
-
-/// The names overlayfs gives its mark for "hides what is below": one when the host's root
-/// mounted it, one when a user namespace's root did.
-const OPAQUE_XATTRS: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
 
 /// How much of what a layer may hold.
 #[derive(Debug, Clone)]
@@ -106,73 +101,6 @@ pub(super) fn unpack(
     })
 }
 
-/// The uncompressed form of a stream, known by its first bytes rather than by what a manifest
-/// says: builders get media types wrong.
-pub(super) fn decompress<'a>(mut input: impl io::BufRead + 'a) -> io::Result<Box<dyn Read + 'a>> {
-    let refuse = |name: &str| {
-        let message = format!("it is compressed with {name}; gzip, zstd and none are understood");
-        Err(io::Error::new(io::ErrorKind::InvalidData, message))
-    };
-    match input.fill_buf()? {
-        [0x1f, 0x8b, ..] => Ok(Box::new(flate2::bufread::MultiGzDecoder::new(input))),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => Ok(Box::new(zstd::Decoder::with_buffer(input)?)),
-        [0xfd, b'7', b'z', b'X', b'Z', ..] => refuse("xz"),
-        [b'B', b'Z', b'h', ..] => refuse("bzip2"),
-        _ => Ok(Box::new(input)),
-    }
-}
-
-/// Ends with [`LimitExceeded`] instead of giving more than its share.
-struct Bounded<R> {
-    inner: R,
-    left: u64,
-}
-
-#[derive(Debug, thiserror::Error)]
-#[error("the layer is too large")]
-struct LimitExceeded;
-
-impl<R: Read> Read for Bounded<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let count = self.inner.read(buffer)?;
-        self.left = self
-            .left
-            .checked_sub(count as u64)
-            .ok_or(io::Error::other(LimitExceeded))?;
-        Ok(count)
-    }
-}
-
-/// An error of reading: the machine's own, or the stream's.
-fn stream_error(what: &str, bounds: &Bounds, error: io::Error) -> Error {
-    if error
-        .get_ref()
-        .is_some_and(|inner| inner.is::<LimitExceeded>())
-    {
-        return too_large(what, bounds.bytes, "bytes", "layer_bytes");
-    }
-    if error.raw_os_error().is_some() {
-        return Error::io("reading", Path::new(what), error);
-    }
-    let message = match error.kind() {
-        io::ErrorKind::UnexpectedEof => "it ends too early".to_owned(),
-        _ => error.to_string(),
-    };
-    Error::Corrupt {
-        what: what.to_owned(),
-        message,
-    }
-}
-
-fn too_large(what: &str, limit: u64, unit: &'static str, setting: &'static str) -> Error {
-    Error::TooLarge {
-        what: what.to_owned(),
-        limit,
-        unit,
-        setting,
-    }
-}
-
 struct Unpacker<'a> {
     root: BorrowedFd<'a>,
     what: &'a str,
@@ -184,15 +112,6 @@ struct Unpacker<'a> {
     times: HashMap<Vec<OsString>, Timespec>,
     times_bytes: usize,
     buffer: Vec<u8>,
-}
-
-/// What stands at a name before an entry is put there.
-#[derive(PartialEq, Eq)]
-enum Standing {
-    Nothing,
-    Whiteout,
-    Directory,
-    Other,
 }
 
 impl Unpacker<'_> {
@@ -454,18 +373,6 @@ impl Unpacker<'_> {
         }
     }
 
-    fn set_opaque(&self, directory: BorrowedFd<'_>) -> Result<(), Error> {
-        for name in OPAQUE_XATTRS {
-            match fs::fsetxattr(directory, name, b"y", fs::XattrFlags::empty()) {
-                // A file system without user xattrs is one that no user namespace can use as
-                // a layer with opaque directories either.
-                Err(Errno::OPNOTSUPP) if name.starts_with("user.") => {}
-                other => other.map_err(|e| self.failed("marking opaque", Path::new("."), e))?,
-            }
-        }
-        Ok(())
-    }
-
     /// Owner, xattrs and mode, in this order: changing the owner clears set-user-id and
     /// capabilities.
     fn own(&self, file: BorrowedFd<'_>, entry: &Entry) -> Result<(), Error> {
@@ -516,41 +423,6 @@ impl Unpacker<'_> {
             .map_err(|e| self.failed("dating", Path::new(name), e))
     }
 
-    fn remember_times(&mut self, path: Vec<OsString>, entry: &Entry) -> Result<(), Error> {
-        self.times_bytes += path
-            .iter()
-            .map(|c| c.len() + size_of::<OsString>())
-            .sum::<usize>();
-        if self.times_bytes > DIRECTORY_NAMES_BYTES_MAX {
-            let limit = DIRECTORY_NAMES_BYTES_MAX as u64;
-            return Err(too_large(
-                self.what,
-                limit,
-                "bytes of directory names",
-                "layer_entries",
-            ));
-        }
-        self.times.insert(path, times_of(entry).last_modification);
-        Ok(())
-    }
-
-    fn set_directory_times(&mut self) -> Result<(), Error> {
-        for (path, time) in std::mem::take(&mut self.times) {
-            // A later entry may have put something else in its place.
-            let Some(directory) = self.existing_directory(&path)? else {
-                continue;
-            };
-            let times = fs::Timestamps {
-                last_access: time,
-                last_modification: time,
-            };
-            let name = path.iter().collect::<std::path::PathBuf>();
-            fs::utimensat(&*directory, ".", &times, AtFlags::empty())
-                .map_err(|e| self.failed("dating", &name, e))?;
-        }
-        Ok(())
-    }
-
     fn count_entry(&mut self) -> Result<(), Error> {
         self.entries += 1;
         if self.entries > self.bounds.entries {
@@ -562,128 +434,6 @@ impl Unpacker<'_> {
             ));
         }
         Ok(())
-    }
-
-    /// A name as the list of its components, `.` and `..` resolved by text alone, as builders
-    /// mean them.
-    fn components(&self, name: &[u8]) -> Result<Vec<OsString>, Error> {
-        let mut components = Vec::new();
-        for component in name.split(|b| *b == b'/') {
-            match component {
-                b"" | b"." => {}
-                b".." => {
-                    if components.pop().is_none() {
-                        return Err(self.corrupt("a name leads out of the root", name));
-                    }
-                }
-                component => components.push(OsStr::from_bytes(component).to_owned()),
-            }
-        }
-        if components.len() > DEPTH_MAX {
-            return Err(self.corrupt("a name is more than 255 directories deep", &name[..64]));
-        }
-        Ok(components)
-    }
-
-    /// The directory at `path`, made where it is missing.
-    fn directory(&mut self, path: &[OsString]) -> Result<Rc<OwnedFd>, Error> {
-        if let Some(directory) = self.existing_directory(path)? {
-            return Ok(directory);
-        }
-        for end in 1..=path.len() {
-            if self.existing_directory(&path[..end])?.is_some() {
-                continue;
-            }
-            let parent = self
-                .existing_directory(&path[..end - 1])?
-                .ok_or_else(|| self.corrupt("a directory vanished", path[end - 1].as_bytes()))?;
-            let name = &path[end - 1];
-            let is_whiteout = self.standing(&parent, name)? == Standing::Whiteout;
-            if is_whiteout {
-                self.clear(&parent, name, &Standing::Whiteout)?;
-            }
-            self.count_entry()?;
-            match fs::mkdirat(&*parent, name, Mode::from_raw_mode(0o755)) {
-                Err(Errno::EXIST) => {
-                    let message = "an entry passes through something that is not a directory";
-                    return Err(self.corrupt(message, name.as_bytes()));
-                }
-                other => other.map_err(|e| self.failed("making", Path::new(name), e))?,
-            }
-            // The umask took its share at creation. The name was made just now and is no link.
-            fs::chmodat(&*parent, name, Mode::from_raw_mode(0o755), AtFlags::empty())
-                .map_err(|e| self.failed("setting the mode of", Path::new(name), e))?;
-            self.size_bytes += DISK_BLOCK;
-            if is_whiteout {
-                let made = fs::openat(
-                    &*parent,
-                    name,
-                    OFlags::DIRECTORY | OFlags::CLOEXEC,
-                    Mode::empty(),
-                )
-                .map_err(|e| self.failed("opening", Path::new(name), e))?;
-                self.set_opaque(made.as_fd())?;
-            }
-        }
-        self.existing_directory(path)?
-            .ok_or_else(|| self.corrupt("a directory vanished", b""))
-    }
-
-    /// The directory at `path`, links on the way resolved within the root. `None` where nothing,
-    /// or something else, is there.
-    fn existing_directory(&mut self, path: &[OsString]) -> Result<Option<Rc<OwnedFd>>, Error> {
-        if let Some((cached, directory)) = &self.parent
-            && cached == path
-        {
-            return Ok(Some(Rc::clone(directory)));
-        }
-        let joined: std::path::PathBuf = path.iter().collect();
-        let joined = if path.is_empty() {
-            Path::new(".")
-        } else {
-            joined.as_path()
-        };
-        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
-        let opened = rustix::io::retry_on_intr(|| {
-            fs::openat2(self.root, joined, flags, Mode::empty(), resolve)
-        });
-        match opened {
-            Ok(directory) => {
-                let directory = Rc::new(directory);
-                self.parent = Some((path.to_vec(), Rc::clone(&directory)));
-                Ok(Some(directory))
-            }
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => Ok(None),
-            Err(error) => Err(self.failed("opening", joined, error)),
-        }
-    }
-
-    fn standing(&self, parent: &OwnedFd, name: &OsStr) -> Result<Standing, Error> {
-        match fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => Ok(Standing::Nothing),
-            Err(error) => Err(self.failed("looking at", Path::new(name), error)),
-            Ok(stat) => Ok(match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => Standing::Directory,
-                FileType::CharacterDevice => Standing::Whiteout,
-                _ => Standing::Other,
-            }),
-        }
-    }
-
-    /// Takes away what stands at a name.
-    fn clear(&mut self, parent: &OwnedFd, name: &OsStr, standing: &Standing) -> Result<(), Error> {
-        if *standing == Standing::Nothing {
-            return Ok(());
-        }
-        // A remembered directory may have been reached through what goes now.
-        self.parent = None;
-        let removed = if *standing == Standing::Directory {
-            tree::remove(parent.as_fd(), name)
-        } else {
-            fs::unlinkat(parent, name, AtFlags::empty()).map_err(io::Error::from)
-        };
-        removed.map_err(|e| self.failed("replacing", Path::new(name), e))
     }
 
     fn corrupt(&self, message: &str, name: &[u8]) -> Error {

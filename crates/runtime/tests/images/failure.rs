@@ -47,7 +47,7 @@ async fn an_image_for_another_machine_is_refused_before_its_layers_come() {
     let pushed = Image::new(
         Family::Docker,
         vec![layer],
-        json!({ "architecture": other }),
+        &json!({ "architecture": other }),
     );
     Pusher::to(registry.host()).push("app", "1", &pushed).await;
     let place = Place::new();
@@ -149,7 +149,7 @@ async fn a_hostile_layer_leaves_nothing() {
     tar[at + 148..at + 156].fill(b' ');
     let sum: u32 = tar[at..at + 512].iter().map(|b| u32::from(*b)).sum();
     tar[at + 148..at + 156].copy_from_slice(format!("{sum:06o}\0 ").as_bytes());
-    let pushed = Image::new(Family::Oci, vec![(tar, Form::Zstd)], json!({}));
+    let pushed = Image::new(Family::Oci, vec![(tar, Form::Zstd)], &json!({}));
     Pusher::to(registry.host()).push("app", "1", &pushed).await;
     let place = Place::new();
     let result = place

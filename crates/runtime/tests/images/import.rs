@@ -23,7 +23,7 @@ fn sample() -> Image {
     Image::new(
         Family::Oci,
         layers,
-        json!({ "config": { "Cmd": ["/bin/sh"] }, "history": [] }),
+        &json!({ "config": { "Cmd": ["/bin/sh"] }, "history": [] }),
     )
 }
 
@@ -352,7 +352,7 @@ async fn other_platforms_and_ambiguous_names_are_refused() {
     let foreign = Image::new(
         Family::Oci,
         vec![(Layer::default().file("a", "a").tar(), Form::Gzip)],
-        json!({ "architecture": "s390x" }),
+        &json!({ "architecture": "s390x" }),
     );
     write_layout(scratch.path(), &foreign, None);
     let place = Place::new();

@@ -1,5 +1,7 @@
 //! The image store against a real registry, a real disk and the real kernel.
 
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
 #[path = "../../../../tests/registry/mod.rs"]
 mod registry;
 

@@ -33,7 +33,7 @@ fn an_overlay_of_the_layers_shows_what_the_image_means() {
         .directory("merged")
         .file("merged/above", "x");
     let layers = vec![(bottom.tar(), Form::Gzip), (top.tar(), Form::Zstd)];
-    let pushed = Image::new(Family::Oci, layers, json!({}));
+    let pushed = Image::new(Family::Oci, layers, &json!({}));
     let target = tempfile::tempdir().unwrap();
     let path = target.path().to_str().unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread()

@@ -29,7 +29,7 @@ fn three_layers(family: Family) -> Image {
         .zip(forms)
         .map(|(name, form)| (layer(name), form))
         .collect();
-    Image::new(family, layers, config)
+    Image::new(family, layers, &config)
 }
 
 #[tokio::test]
@@ -115,7 +115,7 @@ async fn the_platform_is_chosen_from_an_index() {
         Image::new(
             Family::Oci,
             vec![(layer, Form::Gzip)],
-            json!({ "architecture": arch }),
+            &json!({ "architecture": arch }),
         )
     };
     let (ours, theirs) = (built(architecture()), built(other));
@@ -326,14 +326,14 @@ async fn a_layer_that_is_here_is_not_downloaded_again() {
         .push(
             "a",
             "1",
-            &Image::new(Family::Oci, vec![shared(), own("a")], json!({})),
+            &Image::new(Family::Oci, vec![shared(), own("a")], &json!({})),
         )
         .await;
     pusher
         .push(
             "b",
             "1",
-            &Image::new(Family::Oci, vec![shared(), own("b")], json!({})),
+            &Image::new(Family::Oci, vec![shared(), own("b")], &json!({})),
         )
         .await;
     let proxy = Proxy::to(registry.port()).await;

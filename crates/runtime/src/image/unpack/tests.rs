@@ -10,7 +10,9 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
+use super::directories::OPAQUE_XATTRS;
 use super::*;
+use crate::image::tree;
 
 /// An entry as the bytes of a tar say it, legal or not.
 #[derive(Debug, Clone)]
