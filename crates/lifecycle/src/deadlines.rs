@@ -11,6 +11,9 @@ pub(crate) const IS_LOCAL: Duration = Duration::from_secs(2);
 /// `Pending` and goes on.
 pub(crate) const CREATE_ANSWER: Duration = Duration::from_secs(15);
 
+/// Every other request is answered before the published clients give up, at 30 s.
+pub(crate) const ANSWER: Duration = Duration::from_secs(28);
+
 /// Making a sandbox of a local image takes milliseconds here and seconds on a loaded engine.
 pub(crate) const CREATE: Duration = Duration::from_secs(60);
 

@@ -6,6 +6,8 @@
 pub mod backend;
 mod calls;
 pub mod clock;
+#[cfg(feature = "conformance")]
+pub mod conformance;
 mod creation;
 mod deadlines;
 mod error;

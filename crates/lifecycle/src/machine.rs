@@ -746,3 +746,6 @@ pub(crate) fn after(from: Timestamp, span: Duration) -> Option<Timestamp> {
     let span = SignedDuration::try_from(span).ok()?;
     from.checked_add(span).ok()
 }
+
+#[cfg(test)]
+mod tests;

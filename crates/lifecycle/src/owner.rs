@@ -520,11 +520,17 @@ impl Owner {
                 refuse(command, &Error::NotFound(self.at.id.clone()));
                 continue;
             }
-            let ask = match &command {
-                Command::Resume(_) => Ask::Resume,
-                Command::Snapshot { .. } => Ask::Snapshot,
-                _ => Ask::Pause,
+            let (ask, is_given_up) = match &command {
+                Command::Resume(reply) => (Ask::Resume, reply.is_closed()),
+                Command::Snapshot { reply, .. } => (Ask::Snapshot, reply.is_closed()),
+                Command::Pause(reply) => (Ask::Pause, reply.is_closed()),
+                // Nothing else is held.
+                _ => continue,
             };
+            // What was not begun before its caller gave up must not happen out of the blue.
+            if is_given_up {
+                continue;
+            }
             if self.at.must_wait(ask) {
                 self.held.push_front(command);
                 return;

@@ -448,8 +448,7 @@ impl Service {
         }
     }
 
-    /// Tells the owner task something and waits for its answer, which comes within the deadline
-    /// of the backend call it takes.
+    /// Tells the owner task something and waits for its answer.
     async fn ask<T>(
         &self,
         id: &SandboxId,
@@ -464,7 +463,10 @@ impl Service {
                 tokio::sync::mpsc::error::TrySendError::Full(_) => Error::Busy(id.clone()),
                 tokio::sync::mpsc::error::TrySendError::Closed(_) => self.gone(id),
             })?;
-        answer.await.unwrap_or_else(|_| Err(self.gone(id)))
+        // Whatever was begun goes on in the owner's task.
+        let wait = deadlines::ANSWER + self.shared.config.stop_grace;
+        let answer = within("the request", wait, answer).await?;
+        answer.unwrap_or_else(|_| Err(self.gone(id)))
     }
 
     fn gone(&self, id: &SandboxId) -> Error {

@@ -54,6 +54,11 @@ impl Store {
         self.lock().faults.push_back(fault);
     }
 
+    /// No more faults.
+    pub fn heal(&self) {
+        self.lock().faults.clear();
+    }
+
     /// How many groups were written.
     pub fn groups_written(&self) -> u64 {
         self.lock().writes

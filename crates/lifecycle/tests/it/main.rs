@@ -1,6 +1,9 @@
 //! The service as the HTTP layer uses it, on the fake backend, store and clock, in paused time.
 
+#![expect(clippy::unwrap_used, reason = "what a test sets up fails loudly")]
+
 mod clock;
+mod conformance;
 mod create;
 mod faults;
 mod life;
