@@ -10,6 +10,7 @@ use std::{
 
 use axum::{body::Body, extract::Request};
 use http::Response;
+use http_body::Body as _;
 use hyper::{
     body::Incoming,
     client::conn::http1::{self, SendRequest},
@@ -56,10 +57,12 @@ impl Pool {
         mut request: Request,
     ) -> Result<Response<Incoming>, Failure> {
         while let Some(mut connection) = self.take(port) {
+            let again = repeated(&request);
             match connection.try_send_request(request).await {
                 Ok(response) => return Ok(self.keep_later(port, connection, response)),
-                // The service closed the connection before anything was sent: nothing is lost.
-                Err(mut error) => match error.take_message() {
+                // The service closed the connection meanwhile. If nothing was sent nothing is lost;
+                // what was sent is sent once more only if twice is as good as once.
+                Err(mut error) => match error.take_message().or(again) {
                     Some(unsent) => request = unsent,
                     None => return Err(Failure::Broken(error.into_error())),
                 },
@@ -137,6 +140,18 @@ impl Pool {
             }
         }
     }
+}
+
+/// The same request, if it can be sent twice without harm.
+fn repeated(request: &Request) -> Option<Request> {
+    if !request.method().is_safe() || !request.body().is_end_stream() {
+        return None;
+    }
+    let mut copy = Request::new(Body::empty());
+    *copy.method_mut() = request.method().clone();
+    *copy.uri_mut() = request.uri().clone();
+    *copy.headers_mut() = request.headers().clone();
+    Some(copy)
 }
 
 /// A new connection to whatever listens on `port`, of either address family.

@@ -1,0 +1,126 @@
+//! A real execd with a unix socket in a directory of its own, and requests to it.
+//!
+//! The socket listens before the daemon runs, so the first request simply waits for it.
+
+use std::{
+    os::{fd::OwnedFd, unix::net::UnixListener},
+    path::PathBuf,
+    process::{Child, Command, Stdio},
+};
+
+use bytes::Bytes;
+use http::{HeaderMap, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Full};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use tokio::net::UnixStream;
+
+pub(crate) struct Daemon {
+    child: Child,
+    pub(crate) directory: tempfile::TempDir,
+}
+
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: HeaderMap,
+    pub(crate) body: Bytes,
+}
+
+impl Answer {
+    pub(crate) fn json(&self) -> serde_json::Value {
+        serde_json::from_slice(&self.body).unwrap_or_else(|e| panic!("{e}: {}", self.text()))
+    }
+
+    pub(crate) fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+
+    pub(crate) fn code(&self) -> String {
+        self.json()["code"].as_str().unwrap().to_string()
+    }
+}
+
+impl Daemon {
+    pub(crate) fn start() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        // Other users' files are part of the tests.
+        std::fs::set_permissions(
+            directory.path(),
+            std::os::unix::fs::PermissionsExt::from_mode(0o755),
+        )
+        .unwrap();
+        let listener: OwnedFd = UnixListener::bind(directory.path().join("socket"))
+            .unwrap()
+            .into();
+        // The shell moves the listener from its input to the descriptor the daemon is told.
+        let child = Command::new("/bin/sh")
+            .args([
+                "-c",
+                r#"exec "$0" --port 0 --listen-fd 3 3<&0 </dev/null"#,
+                env!("CARGO_BIN_EXE_execd"),
+            ])
+            .stdin(Stdio::from(listener))
+            .spawn()
+            .unwrap();
+        Self { child, directory }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    pub(crate) async fn connect(&self) -> UnixStream {
+        UnixStream::connect(self.path("socket")).await.unwrap()
+    }
+
+    /// Sends a request on a connection of its own and reads the whole answer.
+    pub(crate) async fn send<B>(&self, request: Request<B>) -> Answer
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let response = self.begin(request).await;
+        let (head, body) = response.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        Answer {
+            status: head.status,
+            headers: head.headers,
+            body,
+        }
+    }
+
+    /// Sends a request; the answer's body is still to be read.
+    pub(crate) async fn begin<B>(&self, request: Request<B>) -> Response<hyper::body::Incoming>
+    where
+        B: http_body::Body + Send + 'static,
+        B::Data: Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let (mut sender, connection) = http1::handshake(TokioIo::new(self.connect().await))
+            .await
+            .unwrap();
+        tokio::spawn(connection.with_upgrades());
+        sender.send_request(request).await.unwrap()
+    }
+
+    pub(crate) async fn get(&self, uri: &str) -> Answer {
+        self.call(Method::GET, uri, "").await
+    }
+
+    pub(crate) async fn call(&self, method: Method, uri: &str, body: impl Into<Bytes>) -> Answer {
+        let request = Request::builder()
+            .method(method)
+            .uri(uri)
+            .header("host", "execd");
+        self.send(request.body(Full::new(body.into())).unwrap())
+            .await
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
