@@ -1,2 +1,91 @@
-//! The multi-call binary.
-fn main() {}
+//! The multi-call binary: finds out which program it is asked to be, before anything else exists
+//! in the process, and becomes it.
+//!
+//! The spawner must be single-threaded from its first instruction on, so nothing here may start a
+//! thread or a runtime.
+
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let arguments: Vec<OsString> = std::env::args_os().collect();
+    match program(&arguments) {
+        Program::Spawner => runtime::spawner::main(),
+        Program::Server { skip } => {
+            let name = OsString::from("osb server");
+            server::main(std::iter::once(name).chain(arguments.into_iter().skip(skip)))
+        }
+        Program::Help => help(),
+    }
+}
+
+const HELP: &str = "\
+osb: sandboxes for AI agents
+
+  osb server [--config PATH]      serve the OpenSandbox API
+  osb server --help               all about it
+";
+
+/// Asked for help it succeeds; asked for anything unknown it fails.
+fn help() -> ExitCode {
+    let asked = std::env::args_os().nth(1);
+    let is_asked = asked.is_none_or(|word| word == "--help" || word == "-h" || word == "help");
+    let written = if is_asked {
+        std::io::stdout().write_all(HELP.as_bytes())
+    } else {
+        std::io::stderr().write_all(HELP.as_bytes())
+    };
+    if is_asked && written.is_ok() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::from(2)
+    }
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Program {
+    /// Makes sandboxes for a server; started by it and by nobody else.
+    Spawner,
+    /// The server; `skip` arguments are not for it.
+    Server { skip: usize },
+    /// Everything else.
+    Help,
+}
+
+fn program(arguments: &[OsString]) -> Program {
+    let name = arguments
+        .first()
+        .and_then(|path| Path::new(path).file_name());
+    if name == Some(OsStr::new("opensandbox-server")) {
+        return Program::Server { skip: 1 };
+    }
+    match arguments.get(1).and_then(|argument| argument.to_str()) {
+        Some("spawner") => Program::Spawner,
+        Some("server") => Program::Server { skip: 2 },
+        _ => Program::Help,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_or_the_first_argument_decides() {
+        let of = |words: &[&str]| program(&words.iter().map(OsString::from).collect::<Vec<_>>());
+        assert_eq!(of(&["osb", "spawner"]), Program::Spawner);
+        assert_eq!(
+            of(&["/usr/bin/osb", "server", "--check"]),
+            Program::Server { skip: 2 }
+        );
+        assert_eq!(
+            of(&["/bin/opensandbox-server", "--check"]),
+            Program::Server { skip: 1 }
+        );
+        assert_eq!(of(&["osb", "sandbox", "list"]), Program::Help);
+        assert_eq!(of(&["osb"]), Program::Help);
+        assert_eq!(of(&[]), Program::Help);
+    }
+}

@@ -1,0 +1,270 @@
+//! Who may use the API: named keys, kept as hashes, compared in constant time, and a brake on
+//! guessing.
+//!
+//! Knows no HTTP. Per-sandbox tokens are the proxy's.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use secrecy::{ExposeSecret as _, SecretString};
+use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
+
+use crate::config;
+
+/// Who acts when no key is configured.
+pub const ANONYMOUS: &str = "anonymous";
+
+/// Wrong keys from one address within [`WINDOW`] before it must wait. Generous to a
+/// misconfigured client that starts several programs, hopeless for guessing.
+const FAILURES_MAX: u32 = 20;
+
+/// How long failures are remembered, and so how long an address waits at most.
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Addresses remembered at once. When it is full the oldest window is forgotten: an attacker with
+/// this many addresses is not held up by counting anyway.
+const ADDRESSES_MAX: usize = 4096;
+
+/// Who made a request: the name of their key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Principal(pub Arc<str>);
+
+/// Why a request was turned away.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// No key was sent.
+    #[error("this server needs an API key; send it in the header OPEN-SANDBOX-API-KEY")]
+    Missing,
+    /// The key is not known.
+    #[error("the API key is not valid")]
+    Invalid,
+    /// Too many wrong keys came from this address.
+    #[error("too many wrong API keys from this address; wait {} s", retry_after.as_secs())]
+    Throttled {
+        /// When to try again.
+        retry_after: Duration,
+    },
+}
+
+/// The keys, and the memory of failures.
+#[derive(Debug)]
+pub struct Keys {
+    known: Vec<Known>,
+    failures: Mutex<HashMap<IpAddr, Failures>>,
+}
+
+#[derive(Debug)]
+struct Known {
+    principal: Principal,
+    sha256: [u8; 32],
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Failures {
+    since: Instant,
+    count: u32,
+}
+
+impl Keys {
+    /// The keys of a configuration that was checked.
+    pub fn of(server: &config::Server) -> Self {
+        let plain = server
+            .api_key
+            .as_ref()
+            .map(|key| (config::DEFAULT_KEY_NAME, hash(key)));
+        let named = server.api_keys.0.iter().map(|key| {
+            let digest = key.digest().expect("checked when the settings were read");
+            (key.name.as_str(), digest)
+        });
+        let known = plain
+            .into_iter()
+            .chain(named)
+            .map(|(name, sha256)| Known {
+                principal: Principal(name.into()),
+                sha256,
+            })
+            .collect();
+        Self {
+            known,
+            failures: Mutex::default(),
+        }
+    }
+
+    /// Whether anyone may use the API without a key.
+    pub fn is_open(&self) -> bool {
+        self.known.is_empty()
+    }
+
+    /// Who sent this key from this address. `from` is `None` where addresses mean nothing.
+    pub fn check(&self, key: Option<&str>, from: Option<IpAddr>) -> Result<Principal, Denied> {
+        if self.is_open() {
+            return Ok(Principal(ANONYMOUS.into()));
+        }
+        let from = from.map(network);
+        let now = Instant::now();
+        if let Some(retry_after) = from.and_then(|from| self.must_wait(from, now)) {
+            return Err(Denied::Throttled { retry_after });
+        }
+        let Some(key) = key else {
+            return Err(Denied::Missing);
+        };
+        self.find(key).ok_or_else(|| {
+            if let Some(from) = from {
+                self.note_failure(from, now);
+            }
+            Denied::Invalid
+        })
+    }
+
+    /// Looks at every key, whichever fits, so that the time tells nothing.
+    fn find(&self, key: &str) -> Option<Principal> {
+        let sent: [u8; 32] = Sha256::digest(key.as_bytes()).into();
+        let mut found = None;
+        for known in &self.known {
+            if daemon::secret::equal(sent, known.sha256) {
+                found = Some(&known.principal);
+            }
+        }
+        found.cloned()
+    }
+
+    fn must_wait(&self, from: IpAddr, now: Instant) -> Option<Duration> {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        let entry = failures.get(&from)?;
+        let left = WINDOW
+            .checked_sub(now - entry.since)
+            .filter(|left| !left.is_zero())?;
+        (entry.count >= FAILURES_MAX).then_some(left.max(Duration::from_secs(1)))
+    }
+
+    fn note_failure(&self, from: IpAddr, now: Instant) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if !failures.contains_key(&from) && failures.len() >= ADDRESSES_MAX {
+            failures.retain(|_, entry| now - entry.since < WINDOW);
+            let oldest = failures
+                .iter()
+                .min_by_key(|(_, entry)| entry.since)
+                .map(|(ip, _)| *ip);
+            if let Some(oldest) = oldest.filter(|_| failures.len() >= ADDRESSES_MAX) {
+                failures.remove(&oldest);
+            }
+        }
+        let entry = failures.entry(from).or_insert(Failures {
+            since: now,
+            count: 0,
+        });
+        if now - entry.since >= WINDOW {
+            *entry = Failures {
+                since: now,
+                count: 0,
+            };
+        }
+        entry.count += 1;
+    }
+}
+
+/// Whoever has one IPv6 address has the 2^64 of its network.
+fn network(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(address) => match address.to_ipv4_mapped() {
+            Some(v4) => v4.into(),
+            None => {
+                let [a, b, c, d, ..] = address.segments();
+                IpAddr::from([a, b, c, d, 0, 0, 0, 0])
+            }
+        },
+        IpAddr::V4(_) => address,
+    }
+}
+
+fn hash(key: &SecretString) -> [u8; 32] {
+    Sha256::digest(key.expose_secret().as_bytes()).into()
+}
+
+/// A new key and its hash, both as text.
+pub fn new_key() -> (String, String) {
+    // Two random UUIDs hold 244 random bits: out of reach of guessing.
+    let key = format!(
+        "osb_{}{}",
+        uuid::Uuid::new_v4().simple(),
+        uuid::Uuid::new_v4().simple()
+    );
+    let digest = hex::encode(Sha256::digest(key.as_bytes()));
+    (key, digest)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+
+    fn keys(plain: Option<&str>, named: &[(&str, &str)]) -> Keys {
+        let hashed = named.iter().map(|(name, key)| config::ApiKey {
+            name: (*name).to_owned(),
+            sha256: hex::encode(Sha256::digest(key.as_bytes())),
+        });
+        Keys::of(&config::Server {
+            api_key: plain.map(|key| key.to_owned().into()),
+            api_keys: config::ApiKeys(hashed.collect()),
+            ..config::Server::default()
+        })
+    }
+
+    #[tokio::test]
+    async fn names_who_holds_a_key() {
+        let keys = keys(Some("a"), &[("ci", "b"), ("dev", "c")]);
+        for (key, name) in [("a", "default"), ("b", "ci"), ("c", "dev")] {
+            assert_eq!(keys.check(Some(key), None).unwrap().0.as_ref(), name);
+        }
+        assert_eq!(keys.check(Some("d"), None), Err(Denied::Invalid));
+        assert_eq!(keys.check(Some(""), None), Err(Denied::Invalid));
+        assert_eq!(keys.check(None, None), Err(Denied::Missing));
+    }
+
+    #[tokio::test]
+    async fn without_keys_everyone_is_anonymous() {
+        assert_eq!(
+            keys(None, &[]).check(None, None).unwrap().0.as_ref(),
+            ANONYMOUS
+        );
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn guessing_is_held_up_for_the_address_that_guesses() {
+        let keys = keys(Some("right"), &[]);
+        for _ in 0..FAILURES_MAX {
+            assert_eq!(keys.check(Some("wrong"), Some(HERE)), Err(Denied::Invalid));
+        }
+        let Err(Denied::Throttled { retry_after }) = keys.check(Some("right"), Some(HERE)) else {
+            panic!("the right key is not even looked at");
+        };
+        assert_eq!(retry_after, WINDOW);
+        assert!(keys.check(Some("right"), Some(THERE)).is_ok());
+        tokio::time::advance(WINDOW).await;
+        assert!(keys.check(Some("right"), Some(HERE)).is_ok());
+    }
+
+    #[tokio::test]
+    async fn the_memory_of_failures_is_bounded() {
+        let keys = keys(Some("right"), &[]);
+        for n in 0..ADDRESSES_MAX + 10 {
+            let n = u32::try_from(n).unwrap();
+            let _ = keys.check(Some("wrong"), Some(IpAddr::from(n.to_be_bytes())));
+        }
+        assert_eq!(keys.failures.lock().unwrap().len(), ADDRESSES_MAX);
+    }
+
+    #[test]
+    fn an_ipv6_network_counts_as_one_address() {
+        let one: IpAddr = "2001:db8:1:2:3::4".parse().unwrap();
+        let other: IpAddr = "2001:db8:1:2:ffff::9".parse().unwrap();
+        assert_eq!(network(one), network(other));
+        assert_ne!(network(one), network("2001:db8:1:3::4".parse().unwrap()));
+        assert_eq!(network("::ffff:192.0.2.1".parse().unwrap()), HERE);
+    }
+}

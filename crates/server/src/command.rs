@@ -1,0 +1,293 @@
+//! The command line of the server: `osb server …`.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand, ValueEnum};
+use daemon::config::{Loaded, example, reference};
+use daemon::telemetry;
+
+use crate::access;
+use crate::config::{self, Config, VARIABLE_PREFIX};
+use crate::run;
+
+/// The lifecycle server: makes, keeps and ends sandboxes.
+#[derive(Debug, Parser)]
+#[command(
+    name = "osb server",
+    bin_name = "osb server",
+    version,
+    args_conflicts_with_subcommands = true,
+    after_help = "Without --config, SANDBOX_CONFIG_PATH names the file, else ~/.sandbox.toml is \
+                  read where it exists, else built-in defaults hold: the embedded runtime on \
+                  127.0.0.1:8080. Every key can be overridden by a variable: server.port by \
+                  OPENSANDBOX_SERVER_PORT."
+)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Option<Command>,
+    /// The configuration file.
+    #[arg(long, value_name = "PATH")]
+    config: Option<PathBuf>,
+    /// Check the configuration and do nothing else.
+    #[arg(long)]
+    check: bool,
+    /// Address to listen on.
+    #[arg(long, value_name = "ADDRESS")]
+    host: Option<String>,
+    /// Port to listen on; 0 takes any free one.
+    #[arg(long, value_name = "PORT")]
+    port: Option<String>,
+    /// What is logged, as in info,server=debug.
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+    /// Set any key, as in store.type=sqlite. May be repeated.
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Write a commented configuration file.
+    InitConfig {
+        /// Where to.
+        #[arg(value_name = "PATH", default_value = "~/.sandbox.toml")]
+        path: PathBuf,
+        /// What it is for.
+        #[arg(long, value_enum, default_value_t = Example::Embedded)]
+        example: Example,
+        /// Replace a file that is there.
+        #[arg(long)]
+        force: bool,
+    },
+    /// Make an API key: prints it once, with the line of configuration that knows its hash.
+    NewKey {
+        /// Whose it is, for the audit trail.
+        #[arg(value_name = "NAME")]
+        name: String,
+    },
+    /// Print every key of the configuration, as a page in Markdown.
+    ConfigReference,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Example {
+    /// The built-in runtime.
+    Embedded,
+    /// A Docker engine.
+    Docker,
+    /// A Kubernetes cluster.
+    K8s,
+}
+
+/// Exit code for a command line or configuration that cannot be used, as clap has it.
+const UNUSABLE: u8 = 2;
+
+/// Runs `osb server` with these arguments, of which the first is the program.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match Arguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => error.exit(),
+    };
+    let outcome = match &arguments.command {
+        Some(Command::InitConfig {
+            path,
+            example,
+            force,
+        }) => init_config(path, *example, *force),
+        Some(Command::NewKey { name }) => new_key(name),
+        Some(Command::ConfigReference) => print(&reference::<Config>(VARIABLE_PREFIX)),
+        None => serve(&arguments),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr(), "osb server: {}", failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+struct Failure {
+    message: String,
+    code: u8,
+}
+
+impl Failure {
+    fn unusable(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            code: UNUSABLE,
+        }
+    }
+}
+
+fn print(text: &str) -> Result<(), Failure> {
+    std::io::stdout()
+        .write_all(text.as_bytes())
+        .map_err(|error| Failure {
+            message: format!("cannot write: {error}"),
+            code: 1,
+        })
+}
+
+fn serve(arguments: &Arguments) -> Result<(), Failure> {
+    let sources = config::sources(arguments.config.clone(), flags(arguments)?, environment());
+    let loaded =
+        config::load(&sources).map_err(|problems| Failure::unusable(problems.to_string()))?;
+    if arguments.check {
+        return print(&summary(&loaded));
+    }
+    let log = &loaded.settings.log;
+    let filter = log
+        .level
+        .parse()
+        .expect("checked when the settings were read");
+    let format = log
+        .format
+        .parse()
+        .expect("checked when the settings were read");
+    telemetry::start(filter, format).map_err(|error| Failure {
+        message: error.to_string(),
+        code: 1,
+    })?;
+    tell(&loaded);
+    run::until_stopped(loaded.settings).map_err(|error| Failure {
+        message: daemon::error::chain(&error).to_string(),
+        code: 1,
+    })
+}
+
+fn flags(arguments: &Arguments) -> Result<Vec<(String, String, String)>, Failure> {
+    let named = [
+        ("server.host", &arguments.host, "--host"),
+        ("server.port", &arguments.port, "--port"),
+        ("log.level", &arguments.log, "--log"),
+    ];
+    let mut flags: Vec<_> = named
+        .into_iter()
+        .filter_map(|(key, value, flag)| Some((key.to_owned(), value.clone()?, flag.to_owned())))
+        .collect();
+    for pair in &arguments.set {
+        let Some((key, value)) = pair.split_once('=') else {
+            return Err(Failure::unusable(format!("--set {pair}: write KEY=VALUE")));
+        };
+        flags.push((key.to_owned(), value.to_owned(), "--set".to_owned()));
+    }
+    Ok(flags)
+}
+
+/// The environment as text; what is not UTF-8 sets no key of ours.
+fn environment() -> BTreeMap<String, String> {
+    std::env::vars_os()
+        .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        .collect()
+}
+
+fn summary(loaded: &Loaded<Config>) -> String {
+    let file = loaded
+        .file
+        .as_ref()
+        .map_or("none".to_owned(), |path| path.display().to_string());
+    let mut text = format!("The configuration is valid. File: {file}\n");
+    for change in &loaded.changed {
+        text += &format!("  {} = {} ({})\n", change.key, change.value, change.origin);
+    }
+    for line in &loaded.unused {
+        text += &format!("  note: {line}\n");
+    }
+    text
+}
+
+fn tell(loaded: &Loaded<Config>) {
+    let file = loaded.file.as_ref().map(|path| path.display().to_string());
+    tracing::info!(file, "configuration read");
+    for change in &loaded.changed {
+        tracing::info!(
+            key = change.key,
+            value = change.value,
+            origin = change.origin,
+            "setting"
+        );
+    }
+    for line in &loaded.unused {
+        tracing::warn!(reason = line, "a setting has no effect");
+    }
+}
+
+fn init_config(path: &Path, which: Example, force: bool) -> Result<(), Failure> {
+    let chosen: &[(&str, &str)] = match which {
+        Example::Embedded => &[
+            ("server.host", "\"127.0.0.1\""),
+            ("server.port", "8080"),
+            ("runtime.type", "\"embedded\""),
+            ("embedded.data_dir", "\"/var/lib/opensandbox\""),
+        ],
+        Example::Docker => &[
+            ("server.host", "\"127.0.0.1\""),
+            ("server.port", "8080"),
+            ("runtime.type", "\"docker\""),
+            ("docker.network_mode", "\"bridge\""),
+        ],
+        Example::K8s => {
+            return Err(Failure::unusable(
+                "there is no Kubernetes backend yet, so nothing was written; use --example \
+                 embedded or --example docker",
+            ));
+        }
+    };
+    let title = "Configuration of the OpenSandbox lifecycle server (osb server).\n\
+                 Keys behind a # have the value shown unless set. Check it with:\n\
+                 osb server --config THIS-FILE --check";
+    let path = expand_home(path);
+    write_new(&path, &example::<Config>(title, chosen), force)?;
+    print(&format!(
+        "Wrote {}. Start with: osb server --config {0}\n",
+        path.display()
+    ))
+}
+
+fn expand_home(path: &Path) -> PathBuf {
+    match (path.strip_prefix("~"), environment().get("HOME")) {
+        (Ok(rest), Some(home)) => Path::new(home).join(rest),
+        _ => path.to_owned(),
+    }
+}
+
+/// Only the owner may read it: it will hold a key.
+fn write_new(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).mode(0o600);
+    if force {
+        options.create(true).truncate(true);
+    } else {
+        options.create_new(true);
+    }
+    let written = options
+        .open(path)
+        .and_then(|mut file| file.write_all(text.as_bytes()));
+    written.map_err(|error| {
+        let hint = match error.kind() {
+            std::io::ErrorKind::AlreadyExists => "; --force replaces it",
+            std::io::ErrorKind::NotFound => "; make its directory first",
+            _ => "",
+        };
+        Failure {
+            message: format!("cannot write {}: {error}{hint}", path.display()),
+            code: 1,
+        }
+    })
+}
+
+fn new_key(name: &str) -> Result<(), Failure> {
+    let (key, sha256) = access::new_key();
+    print(&format!(
+        "The key, which is shown this once (clients send it as OPEN-SANDBOX-API-KEY):\n\n  \
+         {key}\n\nIts hash, for the server's configuration:\n\n  [[server.api_keys]]\n  \
+         name = {name:?}\n  sha256 = \"{sha256}\"\n"
+    ))
+}

@@ -1,0 +1,309 @@
+//! The server's settings: which there are, what they default to, and which do not go together.
+//!
+//! Names and meanings follow the published server wherever it has the setting; `foreign` lists
+//! its settings that mean nothing here. Everything is checked before a socket is opened.
+
+mod foreign;
+mod leaves;
+
+use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use daemon::config::{Loaded, Problems, Sources, load as load_settings};
+use daemon::{section, telemetry};
+use secrecy::SecretString;
+
+pub use foreign::WITHOUT_MEANING;
+pub(crate) use leaves::DEFAULT_KEY_NAME;
+pub use leaves::{ApiKey, ApiKeys, RuntimeKind, StoreKind};
+
+/// A key `server.port` is overridden by `OPENSANDBOX_SERVER_PORT`.
+pub const VARIABLE_PREFIX: &str = "OPENSANDBOX_";
+
+/// The contract's lower bound for a lifetime, and so for a limit on it.
+const TIMEOUT_SECONDS_MIN: u64 = 60;
+
+section! {
+    /// Everything that can be set.
+    pub struct Config {
+        /// Where the server listens and who may use it.
+        server: Server = Server::default(),
+        /// Where sandboxes are made.
+        runtime: Runtime = Runtime::default(),
+        /// The built-in runtime.
+        embedded: Embedded = Embedded::default(),
+        /// A Docker engine as the runtime.
+        docker: Docker = Docker::default(),
+        /// Where acknowledged facts are kept.
+        store: Store = Store::default(),
+        /// What sandboxes may mount.
+        storage: Storage = Storage::default(),
+        /// Sandboxes that live on while they are used.
+        renew_intent: RenewIntent = RenewIntent::default(),
+        /// What is logged, and how.
+        log: Log = Log::default(),
+    }
+
+    /// Where the server listens and who may use it.
+    pub struct Server {
+        /// Address to listen on. Any other than a loopback address needs an API key.
+        host: String = "127.0.0.1".to_owned(),
+        /// Port to listen on; 0 takes any free one.
+        port: u16 = 8080,
+        /// A key that clients send as OPEN-SANDBOX-API-KEY, called `default` in the audit trail.
+        api_key: Option<SecretString> = None,
+        /// More keys, with names and kept as hashes only. `osb server new-key NAME` makes one:
+        /// [{ name = "ci", sha256 = "…64 hexadecimal digits…" }]
+        api_keys: ApiKeys = ApiKeys::default(),
+        /// The host (and port) that endpoints are told to clients with. Default: what the client
+        /// used to reach the server.
+        eip: Option<String> = None,
+        /// Longest lifetime a sandbox may be created with, in seconds. Default: no limit.
+        max_sandbox_timeout_seconds: Option<u64> = None,
+        /// Seconds after which a connection without a request is closed.
+        timeout_keep_alive: u64 = 75,
+        /// Requests in work at once, beyond which 503 is answered; 0 is no limit. Proxied
+        /// requests do not count.
+        limit_concurrency: u32 = 0,
+        /// Seconds for requests in work to end when the server is stopped. Sandboxes run on.
+        timeout_graceful_shutdown: u64 = 5,
+        /// Connections that the kernel holds for us before we accept them.
+        backlog: u32 = 2048,
+        /// Origins whose web pages may call the API, for CORS. `*` is any page, which then must
+        /// still know the API key.
+        cors_origins: Vec<String> = vec!["*".to_owned()],
+    }
+
+    /// Where sandboxes are made.
+    pub struct Runtime {
+        /// embedded (built in, needs nothing), docker, or kubernetes.
+        kind as "type": RuntimeKind = RuntimeKind::Embedded,
+        /// The execd program that goes into every sandbox. Default: the one beside this program.
+        execd_path: Option<PathBuf> = None,
+    }
+
+    /// The built-in runtime.
+    pub struct Embedded {
+        /// Where images, sandboxes and, by default, the database are kept.
+        data_dir: PathBuf = PathBuf::from("/var/lib/opensandbox"),
+    }
+
+    /// A Docker engine as the runtime.
+    pub struct Docker {
+        /// The engine's address; default: DOCKER_HOST, else the local socket.
+        host: Option<String> = None,
+        /// host, bridge, none, or the name of a network.
+        network_mode: String = "bridge".to_owned(),
+        /// Seconds to wait for one call of the engine.
+        api_timeout: u64 = 180,
+        /// Capabilities that sandboxes do not get.
+        drop_capabilities: Vec<String> = [
+            "AUDIT_WRITE", "MKNOD", "NET_ADMIN", "NET_RAW", "SYS_ADMIN", "SYS_MODULE",
+            "SYS_PTRACE", "SYS_TIME", "SYS_TTY_CONFIG",
+        ].map(str::to_owned).to_vec(),
+        /// An AppArmor profile for sandboxes.
+        apparmor_profile: Option<String> = None,
+        /// A seccomp profile for sandboxes, as a path.
+        seccomp_profile: Option<String> = None,
+        /// Programs in a sandbox cannot gain privileges.
+        no_new_privileges: bool = true,
+        /// Processes in one sandbox.
+        pids_limit: u64 = 4096,
+        /// Environment of every sandbox.
+        sandbox_env: BTreeMap<String, String> = BTreeMap::new(),
+        /// Bind mounts of every sandbox, as host:inside[:ro].
+        sandbox_binds: Vec<String> = Vec::new(),
+    }
+
+    /// Where acknowledged facts are kept.
+    pub struct Store {
+        /// sqlite or postgresql.
+        kind as "type": StoreKind = StoreKind::Sqlite,
+        /// The database file. Default: opensandbox.db in embedded.data_dir, with the Docker
+        /// runtime ~/.opensandbox/opensandbox.db.
+        path: Option<PathBuf> = None,
+        /// A PostgreSQL server.
+        postgresql: Postgresql = Postgresql::default(),
+    }
+
+    /// A PostgreSQL server.
+    pub struct Postgresql {
+        /// postgresql://user:password@host/database
+        dsn: Option<SecretString> = None,
+    }
+
+    /// What sandboxes may mount.
+    pub struct Storage {
+        /// Directories of the host that sandboxes may mount from. Empty: none.
+        allowed_host_paths: Vec<PathBuf> = Vec::new(),
+        /// Size of a named volume made for a sandbox, where the backend can enforce one.
+        volume_default_size: String = "1Gi".to_owned(),
+    }
+
+    /// Sandboxes that live on while they are used.
+    pub struct RenewIntent {
+        /// Honour the extension access.renew.extend.seconds. When false, a request with it is
+        /// refused.
+        enabled: bool = true,
+        /// At least this long between two renewals of one sandbox, in seconds.
+        min_interval_seconds: u64 = 60,
+    }
+
+    /// What is logged, and how.
+    pub struct Log {
+        /// off, error, warn, info, debug, trace; parts of the program as in info,server=debug.
+        level: String = "info".to_owned(),
+        /// text, json, or auto: text at a terminal, JSON elsewhere. Goes to standard error.
+        format: String = "auto".to_owned(),
+    }
+}
+
+/// Where settings come from, given `--config` and other flags.
+pub fn sources(
+    flag: Option<PathBuf>,
+    flags: Vec<(String, String, String)>,
+    environment: BTreeMap<String, String>,
+) -> Sources {
+    Sources {
+        flag,
+        path_variable: "SANDBOX_CONFIG_PATH",
+        home_file: ".sandbox.toml",
+        variable_prefix: VARIABLE_PREFIX,
+        // OPENSANDBOX_EGRESS_… and the like are part of other contracts.
+        foreign: &[],
+        without_meaning: WITHOUT_MEANING,
+        environment,
+        flags,
+    }
+}
+
+/// Reads and checks all settings.
+pub fn load(sources: &Sources) -> Result<Loaded<Config>, Problems> {
+    let home = sources.environment.get("HOME").map(PathBuf::from);
+    let mut loaded = load_settings(sources, |config: &Config, problems| {
+        check_server(&config.server, problems);
+        check_runtime(config, problems);
+        check_log(&config.log, problems);
+    })?;
+    expand_home(&mut loaded.settings, home.as_deref());
+    Ok(loaded)
+}
+
+impl Server {
+    /// Where to listen.
+    ///
+    /// # Panics
+    /// Before the settings were checked.
+    pub fn address(&self) -> SocketAddr {
+        let host = parse_host(&self.host).expect("checked when the settings were read");
+        SocketAddr::new(host, self.port)
+    }
+}
+
+fn parse_host(host: &str) -> Option<IpAddr> {
+    match host {
+        "localhost" => Some(IpAddr::from([127, 0, 0, 1])),
+        _ => host.trim_matches(['[', ']']).parse().ok(),
+    }
+}
+
+/// The rule of safe defaults: who can reach us from outside the machine must show a key.
+fn check_server(server: &Server, problems: &mut Problems) {
+    let has_key = server.api_key.is_some() || !server.api_keys.0.is_empty();
+    match parse_host(&server.host) {
+        None => problems.add(format!(
+            "server.host must be an IP address or localhost, not {:?}",
+            server.host
+        )),
+        Some(host) if !host.is_loopback() && !has_key => problems.add(format!(
+            "server.host is {host}, which other machines may reach, and there is no API key: \
+             anyone could run programs here. Set server.api_key (or \
+             OPENSANDBOX_SERVER_API_KEY), add a named key with `osb server new-key NAME`, or \
+             listen on 127.0.0.1",
+        )),
+        Some(_) => {}
+    }
+    if let Some(max) = server.max_sandbox_timeout_seconds
+        && max < TIMEOUT_SECONDS_MIN
+    {
+        problems.add(format!(
+            "server.max_sandbox_timeout_seconds must be at least {TIMEOUT_SECONDS_MIN}, not {max}"
+        ));
+    }
+    if server.timeout_keep_alive == 0 {
+        problems.add("server.timeout_keep_alive must be at least 1 second");
+    }
+    if server.backlog == 0 {
+        problems.add("server.backlog must be at least 1");
+    }
+    if server
+        .api_key
+        .as_ref()
+        .is_some_and(|key| secrecy::ExposeSecret::expose_secret(key).trim().is_empty())
+    {
+        problems.add("server.api_key is blank; leave it out, or set a real key");
+    }
+    server.api_keys.check(problems);
+}
+
+fn check_runtime(config: &Config, problems: &mut Problems) {
+    let missing = match config.runtime.kind {
+        RuntimeKind::Embedded => None,
+        RuntimeKind::Docker => Some("docker"),
+        RuntimeKind::Kubernetes => Some("kubernetes"),
+    };
+    if let Some(kind) = missing {
+        problems.add(format!(
+            "runtime.type = {kind:?} is not supported yet; use \"embedded\", which needs no engine"
+        ));
+    }
+    if config.store.kind == StoreKind::Postgresql && config.store.postgresql.dsn.is_none() {
+        problems.add(
+            "store.type = \"postgresql\" needs store.postgresql.dsn (or \
+             OPENSANDBOX_STORE_POSTGRESQL_DSN)",
+        );
+    }
+    for path in &config.storage.allowed_host_paths {
+        if !path.is_absolute() {
+            problems.add(format!(
+                "storage.allowed_host_paths: {} must be an absolute path",
+                path.display()
+            ));
+        }
+    }
+    let paths = [Some(&config.embedded.data_dir), config.store.path.as_ref()];
+    for path in paths.into_iter().flatten() {
+        if !path.is_absolute() && !path.starts_with("~") {
+            problems.add(format!(
+                "{} must be an absolute path, or begin with ~/",
+                path.display()
+            ));
+        }
+    }
+}
+
+fn check_log(log: &Log, problems: &mut Problems) {
+    if let Err(error) = log.level.parse::<telemetry::Filter>() {
+        problems.add(format!("log.level: {error}"));
+    }
+    if let Err(error) = log.format.parse::<telemetry::Format>() {
+        problems.add(format!("log.format: {error}"));
+    }
+}
+
+fn expand_home(config: &mut Config, home: Option<&Path>) {
+    let Some(home) = home else { return };
+    let paths = [
+        Some(&mut config.embedded.data_dir),
+        config.store.path.as_mut(),
+    ];
+    for path in paths.into_iter().flatten() {
+        if let Ok(rest) = path.strip_prefix("~") {
+            *path = home.join(rest);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,117 @@
+//! Settings of the published server that mean nothing here, and what becomes of them: passed over
+//! where nothing would behave otherwise, refused where the user counts on behaviour we lack.
+
+use daemon::config::{Verdict, WithoutMeaning};
+
+const fn unused(path: &'static str, why: &'static str) -> WithoutMeaning {
+    WithoutMeaning {
+        path,
+        verdict: Verdict::Unused,
+        why,
+    }
+}
+
+const fn refused(path: &'static str, why: &'static str) -> WithoutMeaning {
+    WithoutMeaning {
+        path,
+        verdict: Verdict::Refused,
+        why,
+    }
+}
+
+const fn only(path: &'static str, value: &'static str, why: &'static str) -> WithoutMeaning {
+    WithoutMeaning {
+        path,
+        verdict: Verdict::RefusedUnless(value),
+        why,
+    }
+}
+
+const NO_THREADS: &str = "there is no thread pool and no choice of event loop to tune";
+const NO_LOG_FILES: &str =
+    "logs go to standard error; let systemd or your container engine keep and rotate them";
+const NO_TENANTS: &str = "there is one tenant; give each user a named key in server.api_keys";
+const NO_REDIS: &str = "renewals are kept in the store; no Redis is needed";
+const NO_OTLP: &str = "metrics are served at /metrics for Prometheus";
+const NO_CLUSTER: &str = "there is no Kubernetes backend yet";
+const NO_GATEWAY: &str = "endpoints go through this server's own proxy";
+const NO_EGRESS: &str =
+    "outbound policies are not enforced yet, and requests with a networkPolicy are refused";
+const NO_POOL: &str = "the store needs few connections, and their number and patience are fixed";
+const NO_PORTS: &str = "sandboxes publish no ports on the host; the proxy reaches them inside";
+
+/// All of them.
+pub const WITHOUT_MEANING: &[WithoutMeaning] = &[
+    unused("server.thread_pool_size", NO_THREADS),
+    unused("server.loop", NO_THREADS),
+    unused("server.http", NO_THREADS),
+    only(
+        "proxy.resolve_internal",
+        "true",
+        "the proxy always connects inside the sandbox",
+    ),
+    only("log.file_enabled", "false", NO_LOG_FILES),
+    unused("log.file_path", NO_LOG_FILES),
+    unused("log.access_file_path", NO_LOG_FILES),
+    unused("log.file_max_bytes", NO_LOG_FILES),
+    unused("log.file_backup_count", NO_LOG_FILES),
+    refused("tenants", NO_TENANTS),
+    only("renew_intent.redis.enabled", "false", NO_REDIS),
+    unused("renew_intent.redis.dsn", NO_REDIS),
+    unused("renew_intent.redis.queue_key", NO_REDIS),
+    unused("renew_intent.redis.consumer_concurrency", NO_REDIS),
+    only("otel.enabled", "false", NO_OTLP),
+    unused("otel.endpoint", NO_OTLP),
+    unused("otel.service_name", NO_OTLP),
+    unused("otel.export_interval_millis", NO_OTLP),
+    unused(
+        "runtime.execd_image",
+        "execd comes with this server, not from an image",
+    ),
+    unused(
+        "runtime.execd_run_as_init",
+        "execd is PID 1 of every sandbox",
+    ),
+    unused("docker.host_ip", NO_PORTS),
+    unused("docker.port_range_min", NO_PORTS),
+    unused("docker.port_range_max", NO_PORTS),
+    unused("docker.publish_host", NO_PORTS),
+    refused("kubernetes", NO_CLUSTER),
+    refused("agent_sandbox", NO_CLUSTER),
+    only("ingress.mode", "direct", NO_GATEWAY),
+    refused("ingress.gateway", NO_GATEWAY),
+    refused("ingress.secure_access", NO_GATEWAY),
+    unused(
+        "storage.ossfs_mount_root",
+        "requests with an ossfs volume are refused",
+    ),
+    unused(
+        "store.postgresql.snapshot_recovery_interval_seconds",
+        "differences are repaired as they are seen",
+    ),
+    unused("store.postgresql.min_pool_size", NO_POOL),
+    unused("store.postgresql.max_pool_size", NO_POOL),
+    unused("store.postgresql.connect_timeout_seconds", NO_POOL),
+    unused("store.postgresql.pool_timeout_seconds", NO_POOL),
+    unused("egress.image", NO_EGRESS),
+    unused("egress.mode", NO_EGRESS),
+    unused("egress.disable_ipv6", NO_EGRESS),
+    unused("egress.otlp_endpoint", NO_EGRESS),
+    unused("egress.readiness_timeout_seconds", NO_EGRESS),
+    unused("egress.requests", NO_EGRESS),
+    unused("egress.limits", NO_EGRESS),
+    refused("egress.upstream_proxy", NO_EGRESS),
+    only(
+        "secure_runtime.type",
+        "",
+        "sandboxes are isolated by the kernel's own means only",
+    ),
+    unused(
+        "secure_runtime.docker_runtime",
+        "secure_runtime.type is not supported",
+    ),
+    unused(
+        "secure_runtime.k8s_runtime_class",
+        "secure_runtime.type is not supported",
+    ),
+];

@@ -1,0 +1,144 @@
+//! Settings as users write them.
+
+use super::*;
+
+fn problems(text: &str, environment: &[(&str, &str)]) -> Result<Config, String> {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("config.toml");
+    std::fs::write(&path, text).unwrap();
+    let environment = environment
+        .iter()
+        .map(|(k, v)| ((*k).into(), (*v).into()))
+        .collect();
+    match load(&sources(Some(path.clone()), Vec::new(), environment)) {
+        Ok(loaded) => Ok(loaded.settings),
+        Err(problems) => Err(problems.to_string().replace(path.to_str().unwrap(), "FILE")),
+    }
+}
+
+const HASH: &str = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266e7ae";
+
+#[test]
+fn the_defaults_listen_on_loopback_without_a_key() {
+    let config = problems("", &[]).unwrap();
+    assert_eq!(config.server.address(), "127.0.0.1:8080".parse().unwrap());
+    assert_eq!(config.runtime.kind, RuntimeKind::Embedded);
+}
+
+#[test]
+fn an_address_others_can_reach_needs_a_key() {
+    for host in ["0.0.0.0", "::", "192.0.2.7", "[::]"] {
+        let text = format!("[server]\nhost = '{host}'\n");
+        let problem = problems(&text, &[]).unwrap_err();
+        assert!(problem.contains("there is no API key"), "{host}: {problem}");
+        problems(&text, &[("OPENSANDBOX_SERVER_API_KEY", "k")]).unwrap();
+        let named = format!("{text}api_keys = [{{ name = 'ci', sha256 = '{HASH}' }}]");
+        problems(&named, &[]).unwrap();
+    }
+    for host in ["127.0.0.1", "::1", "localhost", "127.9.9.9"] {
+        problems(&format!("[server]\nhost = '{host}'\n"), &[]).unwrap();
+    }
+    // The published server's switch does not open this door.
+    let insecure = [("OPENSANDBOX_INSECURE_SERVER", "YES")];
+    assert!(problems("[server]\nhost = '0.0.0.0'\n", &insecure).is_err());
+    assert!(
+        problems("[server]\napi_key = ' '\n", &[])
+            .unwrap_err()
+            .contains("blank")
+    );
+}
+
+#[test]
+fn named_keys_are_checked() {
+    let text = format!(
+        "server.api_keys = [
+            {{ name = 'ci', sha256 = '{HASH}' }}, {{ name = 'ci', sha256 = '{HASH}' }},
+            {{ name = 'a b', sha256 = '{HASH}' }}, {{ name = 'short', sha256 = 'abc' }},
+            {{ name = 'default', sha256 = '{HASH}' }}]"
+    );
+    let problem = problems(&text, &[]).unwrap_err();
+    for expected in [
+        "\"ci\" is taken",
+        "\"a b\" must have 1 to 64",
+        "sha256 of \"short\" must have 64 hexadecimal digits",
+        "\"default\" is taken",
+    ] {
+        assert!(problem.contains(expected), "{expected} not in {problem}");
+    }
+    let problem = problems("server.api_keys = [{ name = 'x', sha265 = 'y' }]", &[]).unwrap_err();
+    assert!(
+        problem.contains("must be a list of { name, sha256 }"),
+        "{problem}"
+    );
+}
+
+#[test]
+fn settings_that_exclude_each_other_are_refused_together() {
+    let problem = problems(
+        "[server]\nhost = 'example'\nmax_sandbox_timeout_seconds = 59\n\
+         [runtime]\ntype = 'kubernetes'\n[store]\ntype = 'postgresql'\n\
+         [log]\nlevel = 'loud'\nformat = 'xml'\n[storage]\nallowed_host_paths = ['data']\n",
+        &[],
+    )
+    .unwrap_err();
+    for expected in [
+        "server.host must be an IP address",
+        "max_sandbox_timeout_seconds must be at least 60",
+        "\"kubernetes\" is not supported yet",
+        "needs store.postgresql.dsn",
+        "log.level: \"loud\"",
+        "log.format: \"xml\"",
+        "data must be an absolute path",
+    ] {
+        assert!(problem.contains(expected), "{expected} not in {problem}");
+    }
+}
+
+#[test]
+fn a_config_of_the_published_server_is_read_or_refused_with_reasons() {
+    let config = "\
+[server]
+host = '127.0.0.1'
+port = 8090
+api_key = 'k'
+thread_pool_size = 200
+loop = 'auto'
+[runtime]
+type = 'embedded'
+execd_image = 'opensandbox/execd:v1'
+[docker]
+network_mode = 'bridge'
+drop_capabilities = ['NET_ADMIN']
+pids_limit = 10
+port_range_min = 1
+[ingress]
+mode = 'direct'
+[egress]
+image = 'x'
+[storage]
+allowed_host_paths = ['/data']
+[renew_intent]
+enabled = false
+redis.enabled = false
+";
+    let read = problems(config, &[]).unwrap();
+    assert_eq!((read.docker.pids_limit, read.server.port), (10, 8090));
+    let problem = problems(
+        "[tenants]\nprovider = 'file'\n[ingress]\nmode = 'gateway'\n[secure_runtime]\ntype = 'gvisor'\n",
+        &[],
+    )
+    .unwrap_err();
+    for expected in [
+        "FILE line 1: tenants is not supported: there is one tenant",
+        "FILE line 4: ingress.mode is not supported: endpoints go through",
+        "FILE line 6: secure_runtime.type is not supported: sandboxes are isolated",
+    ] {
+        assert!(problem.contains(expected), "{expected} not in {problem}");
+    }
+}
+
+#[test]
+fn a_tilde_is_the_home() {
+    let config = problems("embedded.data_dir = '~/osb'", &[("HOME", "/home/me")]).unwrap();
+    assert_eq!(config.embedded.data_dir, Path::new("/home/me/osb"));
+}

@@ -1,0 +1,286 @@
+//! The HTTP surface: which routes there are, and what happens to every request on its way to
+//! them.
+//!
+//! A handler reads the request, calls `lifecycle` and maps the answer; it decides nothing. All
+//! routes of the contract exist at `/` and at `/v1`. From the outside in, a request passes:
+//! request id and panic guard (`daemon::http`), counters and log line, CORS, the API key, the
+//! limit on requests in work, the audit trail. Proxied requests pass the first two only: their
+//! application inside has its own idea of everything else.
+
+mod audit;
+mod create;
+mod diagnostics;
+mod docs;
+mod endpoints;
+mod error;
+mod events;
+mod extract;
+mod guard;
+mod operations;
+mod sandboxes;
+mod snapshots;
+mod unsupported;
+mod wire;
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::error::ErrorCode;
+use axum::Router;
+use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::middleware::from_fn_with_state;
+use axum::response::{IntoResponse, Response};
+use axum::routing::{any, delete, get, patch, post};
+use daemon::Spawner;
+use daemon::http::Peer;
+use http::{HeaderMap, StatusCode, header};
+use lifecycle::Service;
+use tokio::sync::Semaphore;
+use tower_http::cors::{AllowOrigin, Any, CorsLayer};
+
+pub use error::Error;
+
+use crate::access::Keys;
+use crate::config::Config;
+use crate::metrics::Metrics;
+use crate::proxy::Proxy;
+
+/// Browsers may keep the answer to a preflight this long; most cap it lower.
+const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(600);
+
+/// What handlers need.
+#[derive(Clone)]
+pub struct App(Arc<Inner>);
+
+struct Inner {
+    service: Service,
+    keys: Arc<Keys>,
+    proxy: Proxy,
+    metrics: Arc<Metrics>,
+    rules: Rules,
+    spawner: Spawner,
+    /// Room for requests in work; `None` is no limit.
+    room: Option<Semaphore>,
+}
+
+/// What the operator decided about requests.
+#[derive(Debug, Clone)]
+pub(crate) struct Rules {
+    eip: Option<String>,
+    timeout_max: Option<Duration>,
+    allowed_host_paths: Vec<PathBuf>,
+    volume_size_default: Option<u64>,
+    renews_on_access: bool,
+}
+
+impl App {
+    /// The application for a checked configuration.
+    pub fn new(config: &Config, service: Service, spawner: Spawner) -> Self {
+        let keys = Arc::new(Keys::of(&config.server));
+        let metrics = Arc::new(Metrics::default());
+        let proxy = Proxy::new(
+            service.clone(),
+            Arc::clone(&keys),
+            spawner.clone(),
+            Arc::clone(&metrics),
+        );
+        let room = match config.server.limit_concurrency {
+            0 => None,
+            limit => Some(Semaphore::new(limit as usize)),
+        };
+        let rules = Rules::of(config);
+        Self(Arc::new(Inner {
+            service,
+            keys,
+            proxy,
+            metrics,
+            rules,
+            spawner,
+            room,
+        }))
+    }
+
+    /// Every route.
+    pub fn router(self, cors_origins: &[String]) -> Router {
+        let contract = contract();
+        let v1 = contract
+            .clone()
+            .route("/metrics/events", post(operations::report));
+        let guarded = contract
+            .nest("/v1", v1)
+            .route("/metrics", get(operations::metrics))
+            .route_layer(from_fn_with_state(self.clone(), audit::record))
+            .route_layer(from_fn_with_state(self.clone(), guard::limit))
+            .route_layer(from_fn_with_state(self.clone(), guard::authenticate));
+        let open = Router::new()
+            .route("/health", get(operations::health))
+            .route("/version", get(operations::version))
+            .route("/openapi.json", get(docs::openapi))
+            .route("/docs", get(docs::page))
+            .route("/redoc", get(docs::page));
+        let api = open
+            .merge(guarded)
+            .fallback(not_found)
+            .method_not_allowed_fallback(|| async { Error::MethodNotAllowed })
+            .layer(cors(cors_origins));
+        proxied()
+            .fallback_service(api.with_state(self.clone()))
+            .layer(DefaultBodyLimit::disable())
+            .layer(from_fn_with_state(self.clone(), guard::observe))
+            .with_state(self)
+    }
+}
+
+impl Rules {
+    fn of(config: &Config) -> Self {
+        let size = config
+            .storage
+            .volume_default_size
+            .parse::<api::quantity::Quantity>();
+        Self {
+            eip: config.server.eip.clone(),
+            timeout_max: config
+                .server
+                .max_sandbox_timeout_seconds
+                .map(Duration::from_secs),
+            allowed_host_paths: config.storage.allowed_host_paths.clone(),
+            volume_size_default: size.ok().map(api::quantity::Quantity::whole),
+            renews_on_access: config.renew_intent.enabled,
+        }
+    }
+}
+
+/// The routes of the contract, without a prefix.
+fn contract() -> Router<App> {
+    Router::new()
+        .route("/sandboxes", post(sandboxes::create).get(sandboxes::list))
+        .route(
+            "/sandboxes/{id}",
+            get(sandboxes::get).delete(sandboxes::delete),
+        )
+        .route("/sandboxes/{id}/metadata", patch(sandboxes::patch_metadata))
+        .route("/sandboxes/{id}/pause", post(sandboxes::pause))
+        .route("/sandboxes/{id}/resume", post(sandboxes::resume))
+        .route("/sandboxes/{id}/renew-expiration", post(sandboxes::renew))
+        .route("/sandboxes/{id}/endpoints/{port}", get(endpoints::get))
+        .route("/sandboxes/{id}/snapshots", post(snapshots::create))
+        .route(
+            "/sandboxes/{id}/networkpolicy",
+            any(unsupported::network_policy),
+        )
+        .route("/sandboxes/{id}/diagnostics/logs", get(diagnostics::logs))
+        .route(
+            "/sandboxes/{id}/diagnostics/events",
+            get(diagnostics::events),
+        )
+        .route(
+            "/sandboxes/{id}/diagnostics/inspect",
+            get(diagnostics::inspect),
+        )
+        .route(
+            "/sandboxes/{id}/diagnostics/summary",
+            get(diagnostics::summary),
+        )
+        .route("/snapshots", get(snapshots::list))
+        .route(
+            "/snapshots/{id}",
+            get(snapshots::get).delete(snapshots::delete),
+        )
+        .route("/pools", get(unsupported::pools).post(unsupported::pools))
+        .route(
+            "/pools/{name}",
+            get(unsupported::pools)
+                .put(unsupported::pools)
+                .merge(delete(unsupported::pools)),
+        )
+        .route(
+            "/templates",
+            get(unsupported::templates).post(unsupported::templates),
+        )
+        .route(
+            "/templates/{id}",
+            get(unsupported::templates).delete(unsupported::templates),
+        )
+        .route("/events", get(events::stream))
+        .route("/audit-events", get(events::audit))
+}
+
+fn proxied() -> Router<App> {
+    let handler = any(forward);
+    Router::new()
+        .route("/sandboxes/{id}/proxy/{port}", handler.clone())
+        .route("/sandboxes/{id}/proxy/{port}/{*path}", handler.clone())
+        .route("/sandboxes/{id}/proxy/{port}/", handler.clone())
+        .route("/v1/sandboxes/{id}/proxy/{port}", handler.clone())
+        .route("/v1/sandboxes/{id}/proxy/{port}/", handler.clone())
+        .route("/v1/sandboxes/{id}/proxy/{port}/{*path}", handler)
+}
+
+async fn forward(State(app): State<App>, request: Request) -> Result<Response, Error> {
+    Ok(app.0.proxy.forward(request).await?)
+}
+
+/// The published server redirects a path with a slash too many, and clients follow it.
+async fn not_found(request: Request) -> Response {
+    let uri = request.uri();
+    let trimmed = uri.path().trim_end_matches('/');
+    if trimmed.len() == uri.path().len() || trimmed.is_empty() || trimmed.starts_with("//") {
+        return Error::NotFound.into_response();
+    }
+    let location = match uri.query() {
+        Some(query) => format!("{trimmed}?{query}"),
+        None => trimmed.to_owned(),
+    };
+    (
+        StatusCode::TEMPORARY_REDIRECT,
+        [(header::LOCATION, location)],
+    )
+        .into_response()
+}
+
+fn cors(origins: &[String]) -> CorsLayer {
+    let origins = if origins.iter().any(|origin| origin == "*") {
+        AllowOrigin::from(Any)
+    } else {
+        AllowOrigin::list(origins.iter().filter_map(|origin| origin.parse().ok()))
+    };
+    CorsLayer::new()
+        .allow_origin(origins)
+        .allow_methods(Any)
+        .allow_headers(Any)
+        .expose_headers(["x-request-id", "open-sandbox-origin"].map(http::HeaderName::from_static))
+        .max_age(PREFLIGHT_MAX_AGE)
+}
+
+/// The key a request shows: in the contract's header, or as a bearer token, which is what
+/// Prometheus and most tools can send.
+pub(crate) fn api_key(headers: &HeaderMap) -> Option<&str> {
+    let own = headers
+        .get(api::sandbox::API_KEY_HEADER)
+        .and_then(|value| value.to_str().ok());
+    let bearer = || {
+        let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
+        let (scheme, key) = value.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
+    };
+    own.or_else(bearer)
+}
+
+/// The address a request came from, where that means anything.
+pub(crate) fn address_of(peer: Option<&Peer>) -> Option<IpAddr> {
+    match peer {
+        Some(Peer::Tcp(address)) => Some(address.ip().to_canonical()),
+        Some(Peer::Unix) | None => None,
+    }
+}
+
+/// A request for something this server does not have, in the reference's own words.
+fn not_supported(code: ErrorCode, message: &str) -> Error {
+    Error::Refused {
+        status: StatusCode::NOT_IMPLEMENTED,
+        code,
+        message: message.to_owned(),
+    }
+}

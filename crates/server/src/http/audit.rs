@@ -1,0 +1,122 @@
+//! The audit trail: one entry for every change that was asked for, with who, what, from where and
+//! how it ended.
+//!
+//! A change runs in a task of its own, so that a client that hangs up neither interrupts it nor
+//! keeps it out of the trail.
+
+use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use daemon::http::{Peer, RequestId};
+use http::Method;
+use lifecycle::event::AuditEntry;
+
+use super::error::Answered;
+use super::{App, Error, address_of};
+use crate::access::Principal;
+
+/// What a change was made to, where the path does not tell: an extension of the response.
+#[derive(Debug, Clone)]
+pub(super) struct Target(pub(super) String);
+
+/// Records the request if it asks for a change.
+pub(super) async fn record(
+    State(app): State<App>,
+    path: RawPathParams,
+    request: Request,
+    next: Next,
+) -> Response {
+    let Some(entry) = begin(&request, &path) else {
+        return next.run(request).await;
+    };
+    let spawner = app.0.spawner.clone();
+    let work = spawner.spawn("change", async move {
+        let response = next.run(request).await;
+        let entry = finish(entry, &response);
+        if let Err(error) = app.0.service.audit(entry).await {
+            tracing::warn!(error = %daemon::error::chain(&error), "an audit entry was lost");
+        }
+        response
+    });
+    match work.await {
+        Ok(Some(response)) => response,
+        Ok(None) => Error::from(lifecycle::Error::ShuttingDown).into_response(),
+        // The shell turns a panic into an answer; it must happen in the task that it watches.
+        Err(failed) => match failed.try_into_panic() {
+            Ok(panic) => std::panic::resume_unwind(panic),
+            Err(_) => Error::from(lifecycle::Error::ShuttingDown).into_response(),
+        },
+    }
+}
+
+fn begin(request: &Request, path: &RawPathParams) -> Option<AuditEntry> {
+    let extensions = request.extensions();
+    let action = action(request.method(), extensions.get::<MatchedPath>()?.as_str())?;
+    let principal = extensions.get::<Principal>()?;
+    let remote = address_of(extensions.get::<Peer>()).map(|address| address.to_string());
+    Some(AuditEntry {
+        id: 0,
+        at: jiff::Timestamp::now(),
+        actor: principal.0.to_string(),
+        remote,
+        action: action.to_owned(),
+        target: path.iter().next().map(|(_, value)| value.to_owned()),
+        outcome: String::new(),
+        request_id: extensions.get::<RequestId>().map(ToString::to_string),
+    })
+}
+
+fn finish(mut entry: AuditEntry, response: &Response) -> AuditEntry {
+    if let Some(Target(target)) = response.extensions().get() {
+        entry.target = Some(target.clone());
+    }
+    entry.outcome = match response.extensions().get::<Answered>() {
+        Some(Answered(code)) => code.as_str().to_owned(),
+        None if response.status().is_success() => OK.to_owned(),
+        None => response.status().as_u16().to_string(),
+    };
+    entry
+}
+
+/// The outcome of what went well.
+pub(super) const OK: &str = "ok";
+
+/// The name of a change, for routes that change something.
+fn action(method: &Method, route: &str) -> Option<&'static str> {
+    let route = route.strip_prefix("/v1").unwrap_or(route);
+    let action = match (method.as_str(), route) {
+        ("POST", "/sandboxes") => "sandbox.create",
+        ("DELETE", "/sandboxes/{id}") => "sandbox.delete",
+        ("PATCH", "/sandboxes/{id}/metadata") => "sandbox.metadata",
+        ("POST", "/sandboxes/{id}/pause") => "sandbox.pause",
+        ("POST", "/sandboxes/{id}/resume") => "sandbox.resume",
+        ("POST", "/sandboxes/{id}/renew-expiration") => "sandbox.renew",
+        ("POST", "/sandboxes/{id}/snapshots") => "snapshot.create",
+        ("DELETE", "/snapshots/{id}") => "snapshot.delete",
+        ("PUT" | "PATCH" | "DELETE", "/sandboxes/{id}/networkpolicy") => "sandbox.policy",
+        ("POST" | "PUT" | "DELETE", "/pools" | "/pools/{name}") => "pool.change",
+        ("POST" | "DELETE", "/templates" | "/templates/{id}") => "template.change",
+        _ => return None,
+    };
+    Some(action)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_have_names_and_reads_have_none() {
+        assert_eq!(
+            action(&Method::POST, "/v1/sandboxes"),
+            Some("sandbox.create")
+        );
+        assert_eq!(action(&Method::POST, "/sandboxes"), Some("sandbox.create"));
+        assert_eq!(
+            action(&Method::DELETE, "/v1/snapshots/{id}"),
+            Some("snapshot.delete")
+        );
+        assert_eq!(action(&Method::GET, "/v1/sandboxes"), None);
+        assert_eq!(action(&Method::POST, "/v1/metrics/events"), None);
+    }
+}

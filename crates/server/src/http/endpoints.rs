@@ -1,0 +1,142 @@
+//! Endpoints: where a port of a sandbox is reached from outside. Always through this server's
+//! own proxy, with the sandbox's token as a header to send along.
+
+use api::endpoint::Endpoint;
+use api::error::ErrorCode;
+use api::problem::{Problem, Problems};
+use api::query::Query;
+use axum::Json;
+use axum::extract::{OriginalUri, Path, State};
+use http::uri::Authority;
+use http::{HeaderMap, StatusCode, header};
+use lifecycle::Service;
+use secrecy::SecretString;
+
+use super::extract::{OfSandbox, RawQuery};
+use super::{App, Error};
+use crate::proxy;
+
+/// `GET /sandboxes/{id}/endpoints/{port}`
+pub(super) async fn get(
+    State(app): State<App>,
+    OfSandbox(id): OfSandbox,
+    Path((_, port)): Path<(String, String)>,
+    RawQuery(query): RawQuery,
+    OriginalUri(uri): OriginalUri,
+    headers: HeaderMap,
+) -> Result<Json<Endpoint>, Error> {
+    check_query(&query)?;
+    let port = parse_port(&port)?;
+    let token = token(&app.0.service, &id).await?;
+    let host = host(app.0.rules.eip.as_deref(), &headers)?;
+    let mount = if uri.path().starts_with("/v1/") {
+        "/v1"
+    } else {
+        ""
+    };
+    Ok(Json(Endpoint {
+        endpoint: format!("{host}{mount}/sandboxes/{id}/proxy/{port}"),
+        headers: Some([proxy::endpoint_headers(&token)].into()),
+    }))
+}
+
+/// Waits for the sandbox to be ready. One that needs longer than clients wait for an answer has
+/// an endpoint all the same: the requests sent there go on waiting.
+async fn token(service: &Service, id: &api::id::SandboxId) -> Result<SecretString, Error> {
+    match service.endpoint(id, proxy::HOLD).await {
+        Ok(facts) => Ok(facts.access_token),
+        Err(lifecycle::Error::NotReady { .. }) => Ok(service.get(id)?.access_token.clone()),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// `use_server_proxy` asks for what is always done. Signed routes need a gateway.
+fn check_query(query: &str) -> Result<(), Error> {
+    let query = Query::parse(query).map_err(|problem| Error::query(vec![problem]))?;
+    let mut problems = Problems::new();
+    query.flag("use_server_proxy", &mut problems);
+    let expires = query.number("expires", 0..=u64::MAX, &mut problems);
+    problems.into_result(()).map_err(Error::query)?;
+    match expires {
+        None => Ok(()),
+        Some(_) => Err(Error::Refused {
+            status: StatusCode::BAD_REQUEST,
+            code: ErrorCode::SandboxApiNotSupported,
+            message: "expires: signed endpoints need an ingress gateway, and there is none"
+                .to_owned(),
+        }),
+    }
+}
+
+fn parse_port(text: &str) -> Result<u16, Error> {
+    let Ok(number) = text.parse::<i64>() else {
+        let problem = Problem::new("port", "must be a whole number from 1 to 65535");
+        return Err(Error::Invalid {
+            part: "path",
+            problems: vec![problem],
+        });
+    };
+    u16::try_from(number)
+        .ok()
+        .filter(|port| *port != 0)
+        .ok_or_else(|| Error::Refused {
+            status: StatusCode::BAD_REQUEST,
+            code: ErrorCode::DockerInvalidPort,
+            message: format!("port must be from 1 to 65535, not {number}"),
+        })
+}
+
+/// What the operator set, without a scheme, or else the host that this client reached us by.
+fn host(eip: Option<&str>, headers: &HeaderMap) -> Result<String, Error> {
+    if let Some(eip) = eip {
+        let host = eip.split_once("://").map_or(eip, |(_, host)| host);
+        return Ok(host.trim_end_matches('/').to_owned());
+    }
+    let sent = headers
+        .get(header::HOST)
+        .and_then(|host| host.to_str().ok());
+    let sent = sent.and_then(|host| host.parse::<Authority>().ok());
+    match sent {
+        Some(host) if !host.as_str().contains('@') => Ok(host.to_string()),
+        _ => {
+            let problem = Problem::new("host", "is missing or is not a host with a port");
+            Err(Error::Invalid {
+                part: "header",
+                problems: vec![problem],
+            })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_host_is_the_operators_or_the_clients_own() {
+        let mut headers = HeaderMap::new();
+        assert!(host(None, &headers).is_err());
+        headers.insert(header::HOST, "example.com:8080".parse().unwrap());
+        assert_eq!(host(None, &headers).unwrap(), "example.com:8080");
+        assert_eq!(
+            host(Some("https://sandbox.example/"), &headers).unwrap(),
+            "sandbox.example"
+        );
+        for bad in ["a b", "user@host", ""] {
+            headers.insert(header::HOST, bad.parse().unwrap());
+            assert!(host(None, &headers).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ports_are_checked_as_the_contract_says() {
+        assert_eq!(parse_port("80").unwrap(), 80);
+        for bad in ["0", "65536", "-1"] {
+            assert!(
+                matches!(parse_port(bad), Err(Error::Refused { .. })),
+                "{bad}"
+            );
+        }
+        assert!(matches!(parse_port("http"), Err(Error::Invalid { .. })));
+    }
+}

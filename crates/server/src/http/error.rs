@@ -1,0 +1,311 @@
+//! Every way a request can fail, and the one place that decides status, code and message of it.
+//!
+//! Statuses and codes are the published server's wherever it has one for the case. A message is
+//! for the client; where the cause may name paths or other insides of the host it goes to the log
+//! only, under the request id.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::error::{ErrorBody, ErrorCode};
+use api::problem::Problem;
+use axum::Json;
+use axum::response::{IntoResponse, Response};
+use daemon::http::body;
+use http::{HeaderValue, StatusCode, header};
+use lifecycle::backend::{self, ConnectError};
+use lifecycle::{State, store};
+
+use crate::access::Denied;
+use crate::proxy;
+
+/// Why a request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The control plane refused or failed.
+    #[error(transparent)]
+    Lifecycle(#[from] lifecycle::Error),
+    /// The proxy refused or failed.
+    #[error(transparent)]
+    Proxy(#[from] proxy::Error),
+    /// No valid API key.
+    #[error(transparent)]
+    Denied(#[from] Denied),
+    /// The request does not fit the contract.
+    #[error("the request is not valid")]
+    Invalid {
+        /// `body`, `query`, `path` or `header`.
+        part: &'static str,
+        /// What is wrong with it.
+        problems: Vec<Problem>,
+    },
+    /// The body could not be read.
+    #[error(transparent)]
+    Body(#[from] body::Error),
+    /// A rule of this server, with the code for it.
+    #[error("{message}")]
+    Refused {
+        /// The status.
+        status: StatusCode,
+        /// The code.
+        code: ErrorCode,
+        /// Why, and what to do.
+        message: String,
+    },
+    /// Too many requests in work.
+    #[error("the server has no room for another request now; try again")]
+    Full,
+    /// No such route.
+    #[error("there is no such route; GET /docs lists them")]
+    NotFound,
+    /// The route has no such method.
+    #[error("this route does not take this method; GET /docs lists them")]
+    MethodNotAllowed,
+}
+
+/// The code an answer carries, for the audit trail: an extension of the response.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Answered(pub(super) ErrorCode);
+
+/// What a client is told.
+struct Answer {
+    status: StatusCode,
+    code: ErrorCode,
+    message: Cow<'static, str>,
+    retry_after: Option<Duration>,
+}
+
+impl Error {
+    /// Problems with the body.
+    pub(super) fn body(problems: Vec<Problem>) -> Self {
+        Self::Invalid {
+            part: "body",
+            problems,
+        }
+    }
+
+    /// Problems with the query.
+    pub(super) fn query(problems: Vec<Problem>) -> Self {
+        Self::Invalid {
+            part: "query",
+            problems,
+        }
+    }
+
+    fn answer(&self) -> Answer {
+        use ErrorCode as Code;
+        let message = self.to_string();
+        match self {
+            Self::Lifecycle(error) => of_lifecycle(error),
+            Self::Proxy(error) => of_proxy(error),
+            Self::Denied(Denied::Missing) => Answer::new(401, Code::MissingApiKey, message),
+            Self::Denied(Denied::Invalid) => Answer::new(401, Code::InvalidApiKey, message),
+            Self::Denied(Denied::Throttled { retry_after }) => {
+                Answer::new(429, Code::RateLimited, message).retry(*retry_after)
+            }
+            Self::Invalid { problems, .. } => {
+                let status = problems.first().map_or(422, Problem::status);
+                Answer::new(status, Code::ValidationFailed, message)
+            }
+            Self::Body(body::Error::TooLarge { .. }) => {
+                Answer::new(413, Code::BodyTooLarge, message)
+            }
+            Self::Body(body::Error::TooSlow { .. }) => {
+                Answer::new(408, Code::RequestTimeout, message)
+            }
+            Self::Body(body::Error::Broken(_)) => Answer::new(400, Code::ValidationFailed, message),
+            Self::Refused {
+                status,
+                code,
+                message,
+            } => Answer::new(status.as_u16(), *code, message.clone()),
+            Self::Full => {
+                Answer::new(503, Code::Unavailable, message).retry(Duration::from_secs(1))
+            }
+            Self::NotFound => Answer::new(404, Code::RouteNotFound, message),
+            Self::MethodNotAllowed => Answer::new(405, Code::MethodNotAllowed, message),
+        }
+    }
+}
+
+fn of_lifecycle(error: &lifecycle::Error) -> Answer {
+    use ErrorCode as Code;
+    use lifecycle::Error as E;
+    let message = error.to_string();
+    match error {
+        E::NotFound(_) => Answer::new(404, Code::DockerSandboxNotFound, message),
+        E::SnapshotNotFound(_) => Answer::new(404, Code::SnapshotNotFound, message),
+        E::WrongState { action, state, .. } => {
+            Answer::new(409, wrong_state(action, *state), message)
+        }
+        E::SnapshotWrongState {
+            action: "delete", ..
+        } => Answer::new(409, Code::SnapshotDeleteConflict, message),
+        E::SnapshotWrongState { .. } => Answer::new(409, Code::SnapshotNotReady, message),
+        E::NotReady { .. } | E::Timeout { .. } => Answer::new(504, Code::BackendTimeout, message),
+        E::KeyConflict | E::KeySpent(_) => Answer::new(409, Code::IdempotencyKeyReused, message),
+        E::ExpirationInPast => Answer::new(400, Code::DockerInvalidExpiration, message),
+        E::NoExpiration(_) => Answer::new(409, Code::DockerInvalidExpiration, message),
+        E::Unsupported {
+            field: "snapshot", ..
+        } => Answer::new(501, Code::SnapshotNotImplemented, message),
+        E::Unsupported {
+            field: "pause" | "resume",
+            ..
+        } => Answer::new(501, Code::SandboxApiNotSupported, message),
+        E::Unsupported { .. } => Answer::new(400, Code::SandboxInvalidParameter, message),
+        E::Connect(error) => of_connect(error),
+        E::Busy(_) => Answer::new(429, Code::RateLimited, message).retry(Duration::from_secs(1)),
+        E::Backend(error) => of_backend(error),
+        E::Store(error) => of_store(error),
+        E::ShuttingDown => {
+            Answer::new(503, Code::Unavailable, message).retry(Duration::from_secs(1))
+        }
+    }
+}
+
+fn wrong_state(action: &str, state: State) -> ErrorCode {
+    match (action, state) {
+        ("resume", _) => ErrorCode::DockerSandboxNotPaused,
+        ("snapshot", _) => ErrorCode::SnapshotInvalidSourceState,
+        ("connect to", State::Pausing | State::Paused) => ErrorCode::SandboxPaused,
+        _ => ErrorCode::DockerSandboxNotRunning,
+    }
+}
+
+fn of_connect(error: &ConnectError) -> Answer {
+    use ErrorCode as Code;
+    let message = error.to_string();
+    match error {
+        ConnectError::NotFound(_) => Answer::new(404, Code::DockerSandboxNotFound, message),
+        ConnectError::Paused => Answer::new(
+            409,
+            Code::SandboxPaused,
+            "the sandbox is paused; resume it first",
+        ),
+        ConnectError::Ended => Answer::new(409, Code::DockerSandboxNotRunning, message),
+        // The egress API of a sandbox is asked for at this port, and there is none yet.
+        ConnectError::NotListening(api::endpoint::EGRESS_PORT) => Answer::new(
+            501,
+            Code::SandboxApiNotSupported,
+            "outbound policies and the credential vault are not supported by this server",
+        ),
+        ConnectError::NotListening(_) => Answer::new(502, Code::PortNotListening, message),
+        ConnectError::Failed(_) => Answer::new(502, Code::BackendConnectionFailed, message),
+    }
+}
+
+fn of_backend(error: &Arc<backend::Error>) -> Answer {
+    use ErrorCode as Code;
+    use backend::Error as E;
+    let message = error.to_string();
+    match &**error {
+        E::NotFound(_) => Answer::new(404, Code::DockerSandboxNotFound, message),
+        E::SnapshotNotFound(_) => Answer::new(404, Code::SnapshotNotFound, message),
+        E::WrongState { .. } => Answer::new(409, Code::DockerSandboxNotRunning, message),
+        E::InUse { .. } => Answer::new(409, Code::SnapshotDeleteConflict, message),
+        E::Invalid { field, .. } => Answer::new(400, invalid_field(field), message),
+        // The client named an image that it cannot have: no fault of ours.
+        E::ImageNotFound { .. } | E::ImageUnauthorized { .. } => {
+            Answer::new(400, Code::DockerSandboxImagePullFailed, message)
+        }
+        E::ImagePull { .. } => Answer::new(500, Code::DockerSandboxImagePullFailed, message),
+        E::Start { .. } => Answer::new(500, Code::DockerSandboxStartFailed, message),
+        E::Exhausted { .. } | E::Unavailable { .. } => Answer::new(503, Code::Unavailable, message),
+        E::Io { .. } | E::Internal(_) => Answer::internal(),
+    }
+}
+
+fn invalid_field(field: &str) -> ErrorCode {
+    match field {
+        "entrypoint" => ErrorCode::DockerInvalidEntrypoint,
+        "volumes" => ErrorCode::VolumeUnsupportedBackend,
+        _ => ErrorCode::SandboxInvalidParameter,
+    }
+}
+
+fn of_store(error: &store::Error) -> Answer {
+    let told = match error {
+        store::Error::Full { .. } => {
+            "the server's disk is full; nothing was done, try again when there is space"
+        }
+        store::Error::Unavailable { .. }
+        | store::Error::Locked { .. }
+        | store::Error::Corrupt { .. }
+        | store::Error::TooNew { .. }
+        | store::Error::Failed { .. }
+        | store::Error::Timeout { .. } => {
+            "the server cannot keep what was asked now; the operator finds more in its log"
+        }
+    };
+    Answer::new(503, ErrorCode::Unavailable, told)
+}
+
+fn of_proxy(error: &proxy::Error) -> Answer {
+    use ErrorCode as Code;
+    let message = error.to_string();
+    match error {
+        proxy::Error::Route(_) => Answer::new(400, Code::DockerInvalidPort, message),
+        proxy::Error::Unauthorized(_) => {
+            Answer::new(401, Code::MissingOrInvalidSecureAccess, message)
+        }
+        proxy::Error::Connect => Answer::new(405, Code::MethodNotAllowed, message),
+        proxy::Error::Lifecycle(error) => of_lifecycle(error),
+        proxy::Error::UpstreamClosed { .. } => {
+            Answer::new(502, Code::BackendResponseFailed, message)
+        }
+    }
+}
+
+impl Answer {
+    fn new(status: u16, code: ErrorCode, message: impl Into<Cow<'static, str>>) -> Self {
+        let status = StatusCode::from_u16(status).expect("statuses here are literals");
+        Self {
+            status,
+            code,
+            message: message.into(),
+            retry_after: None,
+        }
+    }
+
+    fn internal() -> Self {
+        let message = "the server met a fault of its own; its log tells more under the request id";
+        Self::new(500, ErrorCode::SandboxInternalError, message)
+    }
+
+    fn retry(mut self, after: Duration) -> Self {
+        self.retry_after = Some(after);
+        self
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        let answer = self.answer();
+        if answer.status.is_server_error() && answer.status != StatusCode::NOT_IMPLEMENTED {
+            let error = daemon::error::chain(&self).to_string();
+            tracing::warn!(code = %answer.code, status = answer.status.as_u16(), error, "a request failed");
+        }
+        let (code, body) = match &self {
+            Self::Invalid { part, problems } => {
+                let code = problems.first().map_or(answer.code, |problem| problem.code);
+                (code, ErrorBody::from_problems(part, problems))
+            }
+            _ => (answer.code, ErrorBody::new(answer.code, answer.message)),
+        };
+        let mut response = (answer.status, Json(body)).into_response();
+        response.extensions_mut().insert(Answered(code));
+        if let Some(after) = answer.retry_after {
+            let seconds = HeaderValue::from(after.as_secs().max(1));
+            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+        }
+        if answer.status == StatusCode::UNAUTHORIZED {
+            let scheme = HeaderValue::from_static("ApiKey header=\"OPEN-SANDBOX-API-KEY\"");
+            response
+                .headers_mut()
+                .insert(header::WWW_AUTHENTICATE, scheme);
+        }
+        response
+    }
+}

@@ -1,0 +1,120 @@
+//! What operators and monitoring ask: health, version, metrics.
+
+use std::time::Duration;
+
+use api::json;
+use api::metrics_event::MetricsEvent;
+use api::sandbox::{Health, Version};
+use axum::Json;
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use http::{HeaderMap, StatusCode, header};
+use lifecycle::SandboxFilter;
+
+use super::extract::Whole;
+use super::{App, Error};
+
+/// The version of the contract that this server speaks.
+const CONTRACT_VERSION: &str = "1.1.1";
+
+/// `GET /health`: 200 only when a sandbox could be made and would be remembered.
+pub(super) async fn health(State(app): State<App>) -> Response {
+    let health = app.0.service.health().await;
+    let problems: std::collections::BTreeMap<String, String> =
+        [("backend", health.backend), ("store", health.store)]
+            .into_iter()
+            .filter_map(|(part, state)| Some((part.to_owned(), state.err()?)))
+            .collect();
+    if problems.is_empty() {
+        return Json(Health {
+            status: "healthy".to_owned(),
+            problems: None,
+        })
+        .into_response();
+    }
+    tracing::warn!(?problems, "not healthy");
+    let body = Health {
+        status: "unhealthy".to_owned(),
+        problems: Some(problems),
+    };
+    (StatusCode::SERVICE_UNAVAILABLE, Json(body)).into_response()
+}
+
+/// `GET /version`
+pub(super) async fn version() -> Json<Version> {
+    Json(Version {
+        version: CONTRACT_VERSION.to_owned(),
+    })
+}
+
+/// `GET /metrics`
+pub(super) async fn metrics(State(app): State<App>) -> Response {
+    let service = &app.0.service;
+    let counts = lifecycle::State::ALL.map(|state| {
+        let filter = SandboxFilter {
+            states: vec![state],
+            ..SandboxFilter::default()
+        };
+        (
+            state,
+            usize::try_from(service.list(&filter, 1, 1).total_items).unwrap_or(usize::MAX),
+        )
+    });
+    app.0.metrics.sandboxes(counts);
+    app.0.metrics.page()
+}
+
+/// `POST /v1/metrics/events`: how long a create took, as the client saw it.
+pub(super) async fn report(
+    State(app): State<App>,
+    headers: HeaderMap,
+    Whole(body): Whole,
+) -> Result<StatusCode, Error> {
+    let event: MetricsEvent =
+        json::from_slice(&body).map_err(|problem| Error::body(vec![problem]))?;
+    let agent = headers
+        .get(header::USER_AGENT)
+        .and_then(|value| value.to_str().ok());
+    let took = Duration::from_millis(event.create_duration_ms);
+    app.0
+        .metrics
+        .reported_create(language(agent), took, event.success);
+    Ok(StatusCode::NO_CONTENT)
+}
+
+/// `Python` of `OpenSandbox-Python-SDK/1.1.1`. Anything but a known name is `other`, so that
+/// clients cannot make up labels.
+fn language(agent: Option<&str>) -> &'static str {
+    const KNOWN: [&str; 7] = [
+        "Python",
+        "JavaScript",
+        "JS",
+        "Kotlin",
+        "CSharp",
+        "Go",
+        "Rust",
+    ];
+    let agent = agent.unwrap_or_default();
+    let named = agent
+        .strip_prefix("OpenSandbox-")
+        .and_then(|rest| rest.split_once("-SDK/"));
+    let known = named.and_then(|(name, _)| {
+        KNOWN
+            .into_iter()
+            .find(|known| known.eq_ignore_ascii_case(name))
+    });
+    known.unwrap_or("other")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_known_clients_become_labels() {
+        assert_eq!(language(Some("OpenSandbox-Python-SDK/1.1.1")), "Python");
+        assert_eq!(language(Some("OpenSandbox-Evil-SDK/1")), "other");
+        assert_eq!(language(Some("curl/8")), "other");
+        assert_eq!(language(None), "other");
+    }
+}

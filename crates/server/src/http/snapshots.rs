@@ -1,0 +1,90 @@
+//! Snapshots: make, read, list and remove them.
+
+use api::json;
+use api::query::ListSnapshotsQuery;
+use api::snapshot::{CreateSnapshotRequest, ListSnapshotsResponse};
+use axum::extract::State;
+use axum::response::{IntoResponse as _, Response};
+use axum::{Extension, Json};
+use http::{StatusCode, header};
+use lifecycle::{Page, SnapshotFilter};
+
+use super::extract::{OfSandbox, OfSnapshot, RawQuery, Whole};
+use super::{App, Error, audit, wire};
+
+/// `POST /sandboxes/{id}/snapshots`
+pub(super) async fn create(
+    State(app): State<App>,
+    OfSandbox(id): OfSandbox,
+    Whole(body): Whole,
+) -> Result<Response, Error> {
+    let body: CreateSnapshotRequest =
+        json::from_slice_or_default(&body).map_err(|problem| Error::body(vec![problem]))?;
+    body.validate().map_err(Error::body)?;
+    let snapshot = app.0.service.create_snapshot(&id, body.name).await?;
+    let location = [(header::LOCATION, format!("/v1/snapshots/{}", snapshot.id))];
+    let target = Extension(audit::Target(snapshot.id.to_string()));
+    let answer = Json(wire::snapshot(&snapshot));
+    Ok((StatusCode::ACCEPTED, location, target, answer).into_response())
+}
+
+/// `GET /snapshots`
+pub(super) async fn list(
+    State(app): State<App>,
+    RawQuery(query): RawQuery,
+) -> Result<Json<ListSnapshotsResponse>, Error> {
+    let query = ListSnapshotsQuery::parse(&query).map_err(Error::query)?;
+    let number = u32::try_from(query.page.number).unwrap_or(u32::MAX);
+    let size = u32::try_from(query.page.size).unwrap_or(u32::MAX);
+    let page = match filter(query) {
+        Some(filter) => app.0.service.list_snapshots(&filter, number, size),
+        None => Page {
+            items: Vec::new(),
+            page: number,
+            page_size: size,
+            total_items: 0,
+        },
+    };
+    let pagination = wire::pagination(&page);
+    let items = page
+        .items
+        .iter()
+        .map(|snapshot| wire::snapshot(snapshot))
+        .collect();
+    Ok(Json(ListSnapshotsResponse { items, pagination }))
+}
+
+/// `None` where nothing can match: an id that is none, or only states that do not exist.
+fn filter(query: ListSnapshotsQuery) -> Option<SnapshotFilter> {
+    let states: Vec<_> = query
+        .states
+        .iter()
+        .filter_map(|it| wire::known_snapshot_state(*it))
+        .collect();
+    if states.is_empty() && !query.states.is_empty() {
+        return None;
+    }
+    let sandbox_id = query.sandbox_id.map(|id| id.parse()).transpose().ok()?;
+    Some(SnapshotFilter {
+        sandbox_id,
+        name: query.name,
+        states,
+    })
+}
+
+/// `GET /snapshots/{id}`
+pub(super) async fn get(
+    State(app): State<App>,
+    OfSnapshot(id): OfSnapshot,
+) -> Result<Json<api::snapshot::Snapshot>, Error> {
+    Ok(Json(wire::snapshot(&*app.0.service.get_snapshot(&id)?)))
+}
+
+/// `DELETE /snapshots/{id}`
+pub(super) async fn delete(
+    State(app): State<App>,
+    OfSnapshot(id): OfSnapshot,
+) -> Result<StatusCode, Error> {
+    app.0.service.delete_snapshot(&id).await?;
+    Ok(StatusCode::NO_CONTENT)
+}

@@ -1,0 +1,204 @@
+//! Everything the server counts, for `GET /metrics`.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use daemon::metrics::Registry;
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+
+use crate::proxy;
+
+/// Upper bounds of durations, in seconds: from a cached read to a slow image pull.
+const SECONDS: [f64; 13] = [
+    0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0,
+];
+
+/// The counters.
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<Request, Counter>,
+    durations: Family<Route, Histogram>,
+    proxied: Family<Proxied, Counter>,
+    reported_creates: Family<Reported, Histogram>,
+    sandboxes: Family<InState, Gauge>,
+    denied: Counter,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Request {
+    method: &'static str,
+    route: String,
+    status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Route {
+    method: &'static str,
+    route: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Proxied {
+    outcome: Outcome,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+enum Outcome {
+    Answered,
+    Refused,
+    Failed,
+}
+
+impl EncodeLabelValue for Outcome {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
+        encoder.write_str(match self {
+            Outcome::Answered => "answered",
+            Outcome::Refused => "refused",
+            Outcome::Failed => "failed",
+        })
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Reported {
+    language: String,
+    success: String,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct InState {
+    state: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        let mut registry = Registry::with_prefix("osb_server");
+        let requests = Family::default();
+        let durations =
+            Family::<Route, Histogram>::new_with_constructor(|| Histogram::new(SECONDS));
+        let proxied = Family::default();
+        let reported_creates =
+            Family::<Reported, Histogram>::new_with_constructor(|| Histogram::new(SECONDS));
+        let sandboxes = Family::default();
+        let denied = Counter::default();
+        registry.register("http_requests", "Requests answered", requests.clone());
+        registry.register(
+            "http_request_duration_seconds",
+            "Time to the head of an answer",
+            durations.clone(),
+        );
+        registry.register(
+            "proxied_requests",
+            "Requests into sandboxes",
+            proxied.clone(),
+        );
+        registry.register(
+            "reported_create_duration_seconds",
+            "Time to create a sandbox, as clients report it",
+            reported_creates.clone(),
+        );
+        registry.register("sandboxes", "Sandboxes by state", sandboxes.clone());
+        registry.register(
+            "denied_requests",
+            "Requests without a valid API key",
+            denied.clone(),
+        );
+        Self {
+            registry,
+            requests,
+            durations,
+            proxied,
+            reported_creates,
+            sandboxes,
+            denied,
+        }
+    }
+}
+
+impl Metrics {
+    /// The page for Prometheus.
+    pub fn page(&self) -> axum::response::Response {
+        daemon::metrics::page(&self.registry)
+    }
+
+    /// Counts an answered request. `route` is the pattern, not the path.
+    pub fn answered(
+        &self,
+        method: &http::Method,
+        route: &str,
+        status: http::StatusCode,
+        took: Duration,
+    ) {
+        let method = method_label(method);
+        let route = route.to_owned();
+        self.durations
+            .get_or_create(&Route {
+                method,
+                route: route.clone(),
+            })
+            .observe(took.as_secs_f64());
+        self.requests
+            .get_or_create(&Request {
+                method,
+                route,
+                status: status.as_u16(),
+            })
+            .inc();
+    }
+
+    /// Counts a request that showed no valid key.
+    pub fn denied(&self) {
+        self.denied.inc();
+    }
+
+    /// Counts a proxied request.
+    pub fn proxied<T>(&self, outcome: &Result<T, proxy::Error>) {
+        let outcome = match outcome {
+            Ok(_) => Outcome::Answered,
+            Err(proxy::Error::UpstreamClosed { .. }) => Outcome::Failed,
+            Err(_) => Outcome::Refused,
+        };
+        self.proxied.get_or_create(&Proxied { outcome }).inc();
+    }
+
+    /// Keeps what a client reports about a create of its own.
+    pub fn reported_create(&self, language: &str, took: Duration, success: bool) {
+        let label = Reported {
+            language: language.to_owned(),
+            success: success.to_string(),
+        };
+        self.reported_creates
+            .get_or_create(&label)
+            .observe(took.as_secs_f64());
+    }
+
+    /// Sets how many sandboxes there are in each state.
+    pub fn sandboxes(&self, counts: impl IntoIterator<Item = (lifecycle::State, usize)>) {
+        for (state, count) in counts {
+            let label = InState {
+                state: state.as_str(),
+            };
+            self.sandboxes
+                .get_or_create(&label)
+                .set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+}
+
+/// Methods come from clients, and labels must not: anything unusual is `OTHER`.
+fn method_label(method: &http::Method) -> &'static str {
+    match method.as_str() {
+        "GET" => "GET",
+        "HEAD" => "HEAD",
+        "POST" => "POST",
+        "PUT" => "PUT",
+        "PATCH" => "PATCH",
+        "DELETE" => "DELETE",
+        "OPTIONS" => "OPTIONS",
+        _ => "OTHER",
+    }
+}

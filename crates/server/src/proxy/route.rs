@@ -1,0 +1,102 @@
+//! Which sandbox, which port and which path a proxied request is for.
+
+use api::id::SandboxId;
+
+/// The port under which the daemon of a sandbox is known.
+pub(super) const CONTROL_PORT: u16 = 44772;
+
+/// Where a proxied request goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Route {
+    /// Into which sandbox.
+    pub id: SandboxId,
+    /// To which port.
+    pub port: u16,
+    /// The part of the path that belongs to the proxy, without a slash at its end.
+    pub prefix: String,
+    /// The rest, percent-encoded as the client sent it; empty or beginning with a slash.
+    pub path: String,
+}
+
+impl Route {
+    /// Reads `[/v1]/sandboxes/{id}/proxy/{port}[/…]`.
+    pub fn parse(path: &str) -> Result<Self, &'static str> {
+        const FORM: &str = "a proxied path is /sandboxes/{id}/proxy/{port}/…";
+        let inner = path.strip_prefix("/v1").unwrap_or(path);
+        let rest = inner.strip_prefix("/sandboxes/").ok_or(FORM)?;
+        let (id, rest) = rest.split_once("/proxy/").ok_or(FORM)?;
+        let id = id
+            .parse()
+            .map_err(|_| "the sandbox id in the path is not an id")?;
+        let digits = rest.split('/').next().unwrap_or(rest);
+        let port = parse_port(digits).ok_or("the port in the path must be from 1 to 65535")?;
+        let (prefix, path) = path.split_at(path.len() - rest.len() + digits.len());
+        Ok(Self {
+            id,
+            port,
+            prefix: prefix.to_owned(),
+            path: path.to_owned(),
+        })
+    }
+
+    /// Whether it goes to the sandbox's daemon.
+    pub fn is_control(&self) -> bool {
+        self.port == CONTROL_PORT
+    }
+}
+
+fn parse_port(digits: &str) -> Option<u16> {
+    let is_plain = digits.bytes().all(|b| b.is_ascii_digit());
+    digits.parse().ok().filter(|port| is_plain && *port != 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_paths_and_keeps_their_encoding() {
+        for (path, prefix, rest) in [
+            (
+                "/v1/sandboxes/a-1/proxy/8000",
+                "/v1/sandboxes/a-1/proxy/8000",
+                "",
+            ),
+            (
+                "/sandboxes/a-1/proxy/8000/",
+                "/sandboxes/a-1/proxy/8000",
+                "/",
+            ),
+            (
+                "/sandboxes/a-1/proxy/8000/x%2Fy//z",
+                "/sandboxes/a-1/proxy/8000",
+                "/x%2Fy//z",
+            ),
+            (
+                "/sandboxes/a-1/proxy/8000/proxy/9/",
+                "/sandboxes/a-1/proxy/8000",
+                "/proxy/9/",
+            ),
+        ] {
+            let route = Route::parse(path).unwrap();
+            assert_eq!((route.id.as_str(), route.port), ("a-1", 8000), "{path}");
+            assert_eq!((&*route.prefix, &*route.path), (prefix, rest), "{path}");
+        }
+    }
+
+    #[test]
+    fn refuses_what_names_no_port() {
+        for path in [
+            "/sandboxes/a/proxy/0",
+            "/sandboxes/a/proxy/65536",
+            "/sandboxes/a/proxy/+80",
+            "/sandboxes/a/proxy/",
+            "/sandboxes/a/proxy/x/80",
+            "/sandboxes/a%2fb/proxy/80",
+            "/sandboxes//proxy/80",
+            "/boxes/a/proxy/80",
+        ] {
+            assert!(Route::parse(path).is_err(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,207 @@
+//! A server from start to stop: opens what it needs, serves, and leaves in order. Sandboxes run
+//! on when it is gone, and the next start takes them back.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use daemon::Tasks;
+use daemon::http::{Limits, Listener};
+use daemon::signal::Termination;
+use lifecycle::Service;
+use lifecycle::backend::{self, Backend};
+use lifecycle::clock::SystemClock;
+use lifecycle::store::Store;
+use tokio::net::{TcpListener, TcpSocket};
+
+use crate::config::{Config, RuntimeKind, StoreKind};
+use crate::http::App;
+use crate::notify;
+use crate::store::{Postgres, Sqlite};
+
+/// How long what is under way may take to reach the store once no request is in work any more.
+const SERVICE_STOP: Duration = Duration::from_secs(10);
+
+/// Why the server did not start or had to stop.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The operating system refused something basic.
+    #[error("{action} failed")]
+    Io {
+        /// What was being done.
+        action: String,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The address is taken or not ours.
+    #[error("cannot listen on {address}; is another server running?")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The backend cannot be used.
+    #[error("the backend cannot be opened")]
+    Backend(#[source] backend::Error),
+    /// The store cannot be used.
+    #[error("the store cannot be opened")]
+    Store(#[source] lifecycle::store::Error),
+    /// The control plane could not begin.
+    #[error("the control plane cannot start")]
+    Lifecycle(#[source] lifecycle::Error),
+}
+
+fn io_error(action: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+    let action = action.into();
+    move |source| Error::Io { action, source }
+}
+
+/// Serves until a signal asks to stop.
+pub fn until_stopped(config: Config) -> Result<(), Error> {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .thread_name("osb-server")
+        .build()
+        .map_err(io_error("starting the async runtime"))?;
+    let outcome = runtime.block_on(serve(config));
+    // A blocking call that hangs must not keep a server that has ended from ending.
+    runtime.shutdown_timeout(Duration::from_secs(1));
+    outcome
+}
+
+async fn serve(config: Config) -> Result<(), Error> {
+    let mut termination = Termination::catch().map_err(io_error("catching signals"))?;
+    // Taken before the rest is opened, so that clients wait in the queue instead of being refused.
+    let listener = listen(&config)?;
+    let backend = open_backend(&config).await?;
+    let store = open_store(&config).await?;
+    let server = Running::start(&config, listener, backend, store).await?;
+    tracing::info!(address = %server.address, backend = server.service.backend_name(), "ready");
+    notify::ready();
+    let signal = termination.wait().await;
+    tracing::info!(signal, "stopping; sandboxes run on");
+    notify::stopping();
+    tokio::select! {
+        () = server.stop(Duration::from_secs(config.server.timeout_graceful_shutdown)) => {}
+        signal = termination.wait() => tracing::warn!(signal, "stopping at once"),
+    }
+    Ok(())
+}
+
+/// A server that serves.
+pub struct Running {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// The control plane it serves.
+    pub service: Service,
+    tasks: Tasks,
+}
+
+impl Running {
+    /// Starts serving a backend and a store on a listener.
+    pub async fn start(
+        config: &Config,
+        listener: TcpListener,
+        backend: Arc<dyn Backend>,
+        store: Arc<dyn Store>,
+    ) -> Result<Self, Error> {
+        let address = listener
+            .local_addr()
+            .map_err(io_error("asking for the own address"))?;
+        let clock = SystemClock::new().map_err(io_error("making a timer"))?;
+        let settings = lifecycle::Config {
+            renew_on_access_interval: Duration::from_secs(config.renew_intent.min_interval_seconds),
+            ..lifecycle::Config::default()
+        };
+        let service = Service::start(settings, backend, store, Arc::new(clock))
+            .await
+            .map_err(Error::Lifecycle)?;
+        let tasks = Tasks::new("server");
+        let app = App::new(config, service.clone(), tasks.spawner());
+        let limits = Limits {
+            idle: Some(Duration::from_secs(config.server.timeout_keep_alive)),
+            ..Limits::default()
+        };
+        let router = app.router(&config.server.cors_origins);
+        daemon::http::serve(&tasks, vec![Listener::Tcp(listener)], router, limits);
+        Ok(Self {
+            address,
+            service,
+            tasks,
+        })
+    }
+
+    /// Stops: no new connection, requests in work within `grace`, then the store. Sandboxes run on.
+    pub async fn stop(&self, grace: Duration) {
+        for task in self.tasks.shutdown(grace).await {
+            tracing::debug!(task, "did not end in time");
+        }
+        self.service.shutdown(SERVICE_STOP).await;
+    }
+}
+
+/// Listens where the configuration says.
+pub fn listen(config: &Config) -> Result<TcpListener, Error> {
+    let address = config.server.address();
+    let listen = || {
+        let socket = if address.is_ipv4() {
+            TcpSocket::new_v4()?
+        } else {
+            TcpSocket::new_v6()?
+        };
+        // A restart must not wait for connections of the last run to be forgotten.
+        socket.set_reuseaddr(true)?;
+        socket.bind(address)?;
+        socket.listen(config.server.backlog)
+    };
+    listen().map_err(|source| Error::Listen { address, source })
+}
+
+async fn open_backend(config: &Config) -> Result<Arc<dyn Backend>, Error> {
+    match config.runtime.kind {
+        RuntimeKind::Embedded => {
+            let settings = embedded(config).map_err(io_error("finding the own program"))?;
+            let backend = runtime::Embedded::open(settings)
+                .await
+                .map_err(Error::Backend)?;
+            Ok(Arc::new(backend))
+        }
+        RuntimeKind::Docker | RuntimeKind::Kubernetes => {
+            unreachable!("refused when the settings were read")
+        }
+    }
+}
+
+fn embedded(config: &Config) -> io::Result<runtime::Config> {
+    let mut settings = runtime::Config::new(&config.embedded.data_dir)?;
+    if let Some(execd) = &config.runtime.execd_path {
+        settings.execd.clone_from(execd);
+    }
+    Ok(settings)
+}
+
+async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Error> {
+    let opened: Result<Arc<dyn Store>, _> = match (config.store.kind, &config.store.postgresql.dsn)
+    {
+        (StoreKind::Postgresql, Some(dsn)) => Postgres::open(dsn).await.map(|it| Arc::new(it) as _),
+        _ => Sqlite::open(&database_path(config))
+            .await
+            .map(|it| Arc::new(it) as _),
+    };
+    opened.map_err(Error::Store)
+}
+
+/// Beside the sandboxes it describes, unless the operator wants it elsewhere.
+fn database_path(config: &Config) -> PathBuf {
+    const NAME: &str = "opensandbox.db";
+    config
+        .store
+        .path
+        .clone()
+        .unwrap_or_else(|| config.embedded.data_dir.join(NAME))
+}

@@ -1,0 +1,236 @@
+//! Who may do what, and what is kept of it.
+
+use axum::body::Body;
+use serde_json::json;
+use sha2::{Digest as _, Sha256};
+
+use crate::support::{Server, request_for, start, start_with};
+
+async fn keyed() -> Server {
+    start_with(|config| {
+        config.server.api_key = Some("plain-key".to_owned().into());
+        config.server.api_keys.0.push(server::config::ApiKey {
+            name: "ci".to_owned(),
+            sha256: hex::encode(Sha256::digest(b"ci-key")),
+        });
+    })
+    .await
+}
+
+async fn with_key(server: &Server, method: &str, path: &str, key: &str) -> crate::support::Answer {
+    let request = server
+        .request(method, path)
+        .header("OPEN-SANDBOX-API-KEY", key);
+    server.call(request.body(Body::empty()).unwrap()).await
+}
+
+#[tokio::test]
+async fn every_route_but_the_open_ones_needs_a_key() {
+    let server = keyed().await;
+    for path in ["/health", "/version", "/docs", "/redoc", "/openapi.json"] {
+        server.get(path).await.expect(200);
+    }
+    for (method, path) in [
+        ("GET", "/sandboxes"),
+        ("GET", "/v1/sandboxes"),
+        ("POST", "/v1/sandboxes"),
+        ("GET", "/v1/sandboxes/x"),
+        ("DELETE", "/v1/sandboxes/x"),
+        ("GET", "/v1/sandboxes/x/endpoints/80"),
+        ("GET", "/v1/snapshots"),
+        ("GET", "/v1/pools"),
+        ("GET", "/v1/events"),
+        ("GET", "/v1/audit-events"),
+        ("GET", "/metrics"),
+        ("POST", "/v1/metrics/events"),
+    ] {
+        let request = server.request(method, path).body(Body::empty()).unwrap();
+        let answer = server.call(request).await.refused(401, "MISSING_API_KEY");
+        assert!(answer.headers.contains_key("x-request-id"));
+    }
+    with_key(&server, "GET", "/v1/sandboxes", "plain-key")
+        .await
+        .expect(200);
+    with_key(&server, "GET", "/v1/sandboxes", "ci-key")
+        .await
+        .expect(200);
+    with_key(&server, "GET", "/v1/sandboxes", "other")
+        .await
+        .refused(401, "INVALID_API_KEY");
+    let bearer = server
+        .request("GET", "/metrics")
+        .header("authorization", "Bearer ci-key");
+    server
+        .call(bearer.body(Body::empty()).unwrap())
+        .await
+        .expect(200);
+}
+
+#[tokio::test]
+async fn guessing_is_slowed_down() {
+    let server = keyed().await;
+    let mut refused = 0;
+    let limited = loop {
+        let answer = with_key(&server, "GET", "/v1/sandboxes", "guess").await;
+        match answer.status.as_u16() {
+            401 => refused += 1,
+            _ => break answer.refused(429, "RATE_LIMITED"),
+        }
+        assert!(refused < 1000, "nobody stops this");
+    };
+    assert!(limited.header("retry-after").parse::<u64>().unwrap() > 0);
+    with_key(&server, "GET", "/v1/sandboxes", "ci-key")
+        .await
+        .refused(429, "RATE_LIMITED");
+}
+
+#[tokio::test]
+async fn every_change_is_recorded_with_who_what_and_how_it_ended() {
+    let server = keyed().await;
+    let request = server
+        .request("POST", "/v1/sandboxes")
+        .header("OPEN-SANDBOX-API-KEY", "ci-key")
+        .header("x-request-id", "req-1");
+    let made = server
+        .call(
+            request
+                .body(request_for("local").to_string().into())
+                .unwrap(),
+        )
+        .await;
+    let id = made.expect(202).json()["id"].as_str().unwrap().to_owned();
+    with_key(
+        &server,
+        "POST",
+        &format!("/v1/sandboxes/{id}/resume"),
+        "plain-key",
+    )
+    .await
+    .expect(409);
+    with_key(
+        &server,
+        "DELETE",
+        &format!("/v1/sandboxes/{id}"),
+        "plain-key",
+    )
+    .await
+    .expect(204);
+    with_key(&server, "GET", "/v1/sandboxes", "plain-key")
+        .await
+        .expect(200);
+
+    let all = with_key(&server, "GET", "/v1/audit-events", "ci-key")
+        .await
+        .expect(200)
+        .json();
+    let brief: Vec<_> = all["items"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|item| {
+            json!([
+                item["actor"],
+                item["action"],
+                item["resource"],
+                item["outcome"],
+                item["code"]
+            ])
+        })
+        .collect();
+    assert_eq!(
+        brief,
+        [
+            json!(["default", "sandbox.delete", id, "success", null]),
+            json!([
+                "default",
+                "sandbox.resume",
+                id,
+                "refused",
+                "DOCKER::SANDBOX_NOT_PAUSED"
+            ]),
+            json!(["ci", "sandbox.create", id, "success", null]),
+        ]
+    );
+    let first = &all["items"][2];
+    assert_eq!(
+        (&first["requestId"], &first["client"]),
+        (&json!("req-1"), &json!("127.0.0.1"))
+    );
+
+    let page = with_key(&server, "GET", "/v1/audit-events?limit=2", "ci-key")
+        .await
+        .json();
+    let next = page["next"].as_u64().unwrap();
+    let rest = with_key(
+        &server,
+        "GET",
+        &format!("/v1/audit-events?before={next}"),
+        "ci-key",
+    )
+    .await;
+    assert_eq!(rest.json()["items"].as_array().unwrap().len(), 1);
+    let own = with_key(&server, "GET", "/v1/audit-events?actor=ci", "ci-key")
+        .await
+        .json();
+    assert_eq!(own["items"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn an_idempotency_key_belongs_to_who_used_it() {
+    let server = keyed().await;
+    let mut ids = Vec::new();
+    for key in ["ci-key", "plain-key"] {
+        let request = server
+            .request("POST", "/v1/sandboxes")
+            .header("OPEN-SANDBOX-API-KEY", key)
+            .header("idempotency-key", "same");
+        let body = request_for("local").to_string();
+        let made = server
+            .call(request.body(body.into()).unwrap())
+            .await
+            .expect(202);
+        ids.push(made.json()["id"].clone());
+    }
+    assert_ne!(ids[0], ids[1]);
+}
+
+#[tokio::test]
+async fn web_pages_may_call_the_api() {
+    let server = start().await;
+    let preflight = server
+        .request("OPTIONS", "/v1/sandboxes")
+        .header("origin", "http://page.example")
+        .header("access-control-request-method", "POST")
+        .header("access-control-request-headers", "open-sandbox-api-key");
+    let answer = server
+        .call(preflight.body(Body::empty()).unwrap())
+        .await
+        .expect(200);
+    assert_eq!(answer.header("access-control-allow-origin"), "*");
+    assert!(
+        !answer
+            .headers
+            .contains_key("access-control-allow-credentials")
+    );
+
+    let server =
+        start_with(|config| config.server.cors_origins = vec!["http://ours.example".into()]).await;
+    for (origin, allowed) in [
+        ("http://ours.example", true),
+        ("http://theirs.example", false),
+    ] {
+        let request = server
+            .request("GET", "/v1/sandboxes")
+            .header("origin", origin);
+        let answer = server
+            .call(request.body(Body::empty()).unwrap())
+            .await
+            .expect(200);
+        let header = answer.headers.get("access-control-allow-origin");
+        assert_eq!(
+            header.is_some_and(|value| value == origin),
+            allowed,
+            "{answer:?}"
+        );
+    }
+}
