@@ -55,7 +55,6 @@ impl Registry {
 
     /// A registry over storage that outlives it.
     pub(crate) fn over(directory: &Path, auth: &Auth<'_>) -> Self {
-        let storage = directory.join("storage");
         let auth = match auth {
             Auth::Everyone => String::new(),
             Auth::Password => {
@@ -68,10 +67,41 @@ impl Registry {
             }
             Auth::Token(service) => service.registry_settings(),
         };
+        Self::run(directory, "", &auth)
+    }
+
+    /// A registry that speaks TLS, with a certificate that [`Registry::authority`] vouches for.
+    pub(crate) fn with_tls(directory: &Path) -> Self {
+        let openssl =
+            |arguments: &str| openssl(directory, &arguments.split(' ').collect::<Vec<_>>());
+        openssl(
+            "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=authority -keyout ca.key -out ca.pem",
+        );
+        openssl("req -newkey rsa:2048 -nodes -subj /CN=registry -keyout tls.key -out tls.csr");
+        std::fs::write(directory.join("names"), "subjectAltName=IP:127.0.0.1\n").expect("a file");
+        openssl(
+            "x509 -req -in tls.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 1 -extfile names -out tls.pem",
+        );
+        let path = |name: &str| directory.join(name).display().to_string();
+        let tls = format!(
+            ", tls: {{certificate: {}, key: {}}}",
+            path("tls.pem"),
+            path("tls.key")
+        );
+        Self::run(directory, &tls, "")
+    }
+
+    /// The certificate of the authority behind a registry with TLS.
+    pub(crate) fn authority(&self) -> PathBuf {
+        self.storage.with_file_name("ca.pem")
+    }
+
+    fn run(directory: &Path, tls: &str, auth: &str) -> Self {
+        let storage = directory.join("storage");
         let config = directory.join("config.yml");
         let text = format!(
             "version: 0.1\nlog: {{level: info, accesslog: {{disabled: true}}}}\n\
-             storage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: \"127.0.0.1:0\"}}\n{auth}",
+             storage: {{filesystem: {{rootdirectory: {}}}}}\nhttp: {{addr: \"127.0.0.1:0\"{tls}}}\n{auth}",
             storage.display()
         );
         std::fs::write(&config, text).expect("the registry's configuration");
@@ -143,4 +173,17 @@ fn listening_port(stderr: std::process::ChildStderr) -> u16 {
     };
     std::thread::spawn(move || lines.for_each(drop));
     port
+}
+
+fn openssl(directory: &Path, arguments: &[&str]) {
+    let output = Command::new("openssl")
+        .args(arguments)
+        .current_dir(directory)
+        .output()
+        .expect("these tests need openssl: apt-get install openssl");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
 }

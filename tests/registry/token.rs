@@ -2,7 +2,6 @@
 //! that a registry accepts. The keys are made for each service by `openssl`.
 
 use std::path::Path;
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -13,7 +12,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
 
-use super::{PASSWORD, USER};
+use super::{PASSWORD, USER, openssl};
 
 const ISSUER: &str = "test-issuer";
 const AUDIENCE: &str = "test-registry";
@@ -162,17 +161,4 @@ fn sign(keys: &Path, scope: &str) -> String {
     );
     let signature = std::fs::read(scratch.path().join("signature")).expect("a signature");
     format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature))
-}
-
-fn openssl(directory: &Path, arguments: &[&str]) {
-    let output = Command::new("openssl")
-        .args(arguments)
-        .current_dir(directory)
-        .output()
-        .expect("these tests need openssl: apt-get install openssl");
-    assert!(
-        output.status.success(),
-        "{}",
-        String::from_utf8_lossy(&output.stderr)
-    );
 }

@@ -113,13 +113,24 @@ pub(super) fn load(store: &Path) -> Result<Index, Error> {
         }
     }
     load_snapshots(store, &mut index)?;
-    let names: Option<Vec<(Name, ImageId)>> = read_json(&store.join("names.json"));
-    let known = names
-        .unwrap_or_default()
+    let known = load_names(store)?
         .into_iter()
         .filter(|(_, id)| index.images.contains_key(id));
     index.names = known.collect();
     Ok(index)
+}
+
+/// A file that cannot be read must not pass for an empty one: every image would be garbage.
+fn load_names(store: &Path) -> Result<Vec<(Name, ImageId)>, Error> {
+    let path = store.join("names.json");
+    match fs::read(&path) {
+        Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| Error::Corrupt {
+            what: path.display().to_string(),
+            message: format!("{e}; mend it, or delete it to forget what the images are called"),
+        }),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+        Err(error) => Err(Error::io("reading", &path, error)),
+    }
 }
 
 /// Removes layers whose image was never recorded: nobody knows whether they are whole.
@@ -222,13 +233,27 @@ pub(super) fn sync_file_system(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(path)?)?)
 }
 
-/// Moves a directory out of sight, where opening the store would remove it too.
-pub(super) fn condemn(store: &Path, path: &Path) -> io::Result<PathBuf> {
+/// Moves a file or directory out of sight, where opening the store would remove it too. Answers
+/// where to, unless it was gone already.
+pub(super) fn condemn(store: &Path, path: &Path) -> Result<Option<PathBuf>, Error> {
     let grave = store
         .join("work")
         .join(format!("gone-{:032x}", rand::random::<u128>()));
-    fs::rename(path, &grave)?;
-    Ok(grave)
+    match fs::rename(path, &grave) {
+        Ok(()) => Ok(Some(grave)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Error::io("removing", path, error)),
+    }
+}
+
+/// Moves a directory to where only something unknown can stand; that goes.
+pub(super) fn move_over(store: &Path, from: &Path, to: &Path) -> Result<(), Error> {
+    let unknown = condemn(store, to)?;
+    fs::rename(from, to).map_err(|e| Error::io("moving to", to, e))?;
+    match unknown {
+        Some(grave) => tree::remove_path(&grave).map_err(|e| Error::io("removing", &grave, e)),
+        None => Ok(()),
+    }
 }
 
 /// Moves a host tree into place. It need not reach the disk: its name holds only until the next

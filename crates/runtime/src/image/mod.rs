@@ -24,6 +24,9 @@
 //! directory carries `trusted.overlay.opaque` and `user.overlay.opaque`, so that both a mount by
 //! the host's root and one inside a user namespace (`userxattr`) see it.
 //!
+//! An image that is here is here for everyone who may use this store: credentials decide about
+//! pulling it, not about using it.
+//!
 //! Compressed layers are not kept once unpacked: they would double the disk a store needs, and
 //! nothing but export could use them. Export packs the layers anew; the digests it writes are
 //! therefore its own, the files are the same.

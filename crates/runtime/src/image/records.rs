@@ -28,7 +28,7 @@ impl Inner {
             .map_err(|e| Error::io("writing", &record, e))?;
         let mut index = self.index();
         if let Entry::Vacant(vacant) = index.layers.entry(unpacked.diff_id) {
-            std::fs::rename(work.path(), &path).map_err(|e| Error::io("moving to", &path, e))?;
+            disk::move_over(&self.directory, work.path(), &path)?;
             vacant.insert(Layer {
                 size_bytes: unpacked.size_bytes,
                 pins: 0,
@@ -111,7 +111,7 @@ impl Inner {
             .map(|host| index::host_directory(store, host));
         let mut graves = Vec::new();
         for path in layers.chain(hosts) {
-            graves.push(disk::condemn(store, &path).map_err(|e| Error::io("removing", &path, e))?);
+            graves.extend(disk::condemn(store, &path)?);
         }
         let downloading = index.downloading.clone();
         for path in disk::children(&store.join("downloads"))? {
@@ -120,9 +120,7 @@ impl Inner {
                 .and_then(|name| name.to_str())
                 .unwrap_or_default();
             if !downloading.contains(name) {
-                graves.push(
-                    disk::condemn(store, &path).map_err(|e| Error::io("removing", &path, e))?,
-                );
+                graves.extend(disk::condemn(store, &path)?);
             }
         }
         drop(index);
@@ -216,10 +214,12 @@ impl Inner {
             count => return Err(in_use(format!("{count} sandboxes"))),
         }
         let path = index::snapshot_directory(&self.directory, id);
-        let grave =
-            disk::condemn(&self.directory, &path).map_err(|e| Error::io("removing", &path, e))?;
+        let grave = disk::condemn(&self.directory, &path)?;
         index.snapshots.remove(id);
         drop(index);
-        tree::remove_path(&grave).map_err(|e| Error::io("removing", &grave, e))
+        match grave {
+            Some(grave) => tree::remove_path(&grave).map_err(|e| Error::io("removing", &grave, e)),
+            None => Ok(()),
+        }
     }
 }

@@ -147,19 +147,23 @@ impl Client {
     }
 }
 
-/// Follows a few redirects, never from TLS to plain HTTP. reqwest itself drops the credentials
-/// when the host changes.
+/// Follows where [`may_follow`] allows it. reqwest itself drops the credentials when the host
+/// changes.
 fn redirect(attempt: reqwest::redirect::Attempt<'_>) -> reqwest::redirect::Action {
-    let was_tls = attempt
-        .previous()
-        .last()
-        .is_some_and(|url| url.scheme() == "https");
-    if attempt.previous().len() > REDIRECTS_MAX {
-        attempt.error("too many redirects")
-    } else if was_tls && attempt.url().scheme() != "https" {
-        attempt.error("a redirect leads from TLS to plain HTTP")
+    match may_follow(attempt.previous(), attempt.url()) {
+        Ok(()) => attempt.follow(),
+        Err(reason) => attempt.error(reason),
+    }
+}
+
+fn may_follow(previous: &[Url], next: &Url) -> Result<(), &'static str> {
+    let was_tls = previous.last().is_some_and(|url| url.scheme() == "https");
+    if previous.len() > REDIRECTS_MAX {
+        Err("too many redirects")
+    } else if was_tls && next.scheme() != "https" {
+        Err("a redirect leads from TLS to plain HTTP")
     } else {
-        attempt.follow()
+        Ok(())
     }
 }
 
@@ -264,7 +268,7 @@ impl Session<'_> {
             };
             match self.with_retries(attempt).await {
                 Ok(bytes) => return Ok(bytes),
-                Err(failure) => last = Some(self.explain(endpoint, path, failure)),
+                Err(failure) => last = Some(self.explain_passing(endpoint, path, failure)),
             }
         }
         Err(last.expect("there is always the registry itself"))
@@ -329,6 +333,16 @@ impl Session<'_> {
                 status => return Err(Failure::Status(status, message_of(response).await)),
             }
         }
+    }
+
+    /// As [`Session::explain`]. A mirror's failure is told here or nowhere: the registry's own
+    /// answer is the one that counts.
+    fn explain_passing(&self, endpoint: &Endpoint, path: &str, failure: Failure) -> Error {
+        let error = self.explain(endpoint, path, failure);
+        if !endpoint.is_origin {
+            tracing::warn!(mirror = %endpoint.host, %error, "a mirror failed; going on without it");
+        }
+        error
     }
 
     fn explain(&self, endpoint: &Endpoint, path: &str, failure: Failure) -> Error {
@@ -463,5 +477,50 @@ async fn message_of(response: Response) -> String {
             }
         }
         _ => reason,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_loopback_and_what_the_operator_names_goes_without_tls() {
+        let config = Config {
+            insecure_registries: vec!["plain.example".to_owned(), "10.0.0.1:5000".to_owned()],
+            ..Config::default()
+        };
+        let api = |address: &str| Endpoint::new(address, true, &config).map(|e| e.api.to_string());
+        for (address, expected) in [
+            ("registry.example", "https://registry.example/v2/"),
+            ("registry.example:5000", "https://registry.example:5000/v2/"),
+            ("localhost:5000", "http://localhost:5000/v2/"),
+            ("127.0.0.2:5000", "http://127.0.0.2:5000/v2/"),
+            ("[::1]:5000", "http://[::1]:5000/v2/"),
+            ("plain.example:80", "http://plain.example/v2/"),
+            ("10.0.0.1:5000", "http://10.0.0.1:5000/v2/"),
+            ("10.0.0.1:5001", "https://10.0.0.1:5001/v2/"),
+            ("127.0.0.1.example", "https://127.0.0.1.example/v2/"),
+            (
+                "https://127.0.0.1:5000/mirror/",
+                "https://127.0.0.1:5000/mirror/v2/",
+            ),
+        ] {
+            assert_eq!(api(address).unwrap(), expected, "{address}");
+        }
+        for bad in ["ftp://x", "", "http://"] {
+            assert!(api(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn redirects_are_few_and_never_leave_tls() {
+        let url = |text: &str| Url::parse(text).unwrap();
+        let (tls, plain) = (url("https://a.example"), url("http://b.example"));
+        assert_eq!(may_follow(std::slice::from_ref(&plain), &tls), Ok(()));
+        assert_eq!(may_follow(std::slice::from_ref(&plain), &plain), Ok(()));
+        assert!(may_follow(std::slice::from_ref(&tls), &plain).is_err());
+        assert_eq!(may_follow(&vec![tls.clone(); REDIRECTS_MAX], &tls), Ok(()));
+        assert!(may_follow(&vec![tls.clone(); REDIRECTS_MAX + 1], &tls).is_err());
     }
 }

@@ -239,7 +239,7 @@ async fn collection_never_races_with_use() {
         let pushed = Image::of(Layer::default().file("name", name));
         Pusher::to(registry.host()).push(name, "1", &pushed).await;
     }
-    let place = Arc::new(Place::new());
+    let place = Arc::new(Place::in_memory());
     let mut tasks = tokio::task::JoinSet::new();
     for name in ["a", "b", "a", "b"] {
         let (place, reference) = (Arc::clone(&place), format!("{}/{name}:1", registry.host()));

@@ -29,12 +29,20 @@ impl Place {
         Self::with(Config::default())
     }
 
+    /// In memory, where no disk slows a race down.
+    fn in_memory() -> Self {
+        Self::at(tempfile::tempdir_in("/dev/shm").unwrap(), Config::default())
+    }
+
     fn with(config: Config) -> Self {
+        Self::at(tempfile::tempdir().unwrap(), config)
+    }
+
+    fn at(directory: tempfile::TempDir, config: Config) -> Self {
         assert!(
             rustix::process::geteuid().is_root(),
             "the image store keeps the owners of files: run these tests as root"
         );
-        let directory = tempfile::tempdir().unwrap();
         let store = Store::open(directory.path(), config).unwrap();
         Self { store, directory }
     }

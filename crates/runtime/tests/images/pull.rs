@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use lifecycle::backend::PullProgress;
 use runtime::image::Config;
 use serde_json::json;
@@ -166,12 +168,8 @@ async fn passwords_and_tokens_open_private_registries() {
         let authorization = if is_token {
             format!("Bearer {}", service.token("private/app"))
         } else {
-            use base64::Engine as _;
             let pair = format!("{USER}:{PASSWORD}");
-            format!(
-                "Basic {}",
-                base64::engine::general_purpose::STANDARD.encode(pair)
-            )
+            format!("Basic {}", STANDARD.encode(pair))
         };
         let pusher = Pusher {
             host: registry.host(),
@@ -354,4 +352,112 @@ async fn a_layer_that_is_here_is_not_downloaded_again() {
         "the shared layer came twice"
     );
     assert_eq!(place.count("layers"), 3);
+}
+
+#[tokio::test]
+async fn credentials_are_not_shown_to_a_mirror() {
+    let (registry, mirror) = (Registry::start(), Registry::with_auth(&Auth::Password));
+    let here = Image::of(Layer::default().file("from", "mirror"));
+    let there = Image::of(Layer::default().file("from", "registry"));
+    let pair = format!("{USER}:{PASSWORD}");
+    let authorization = Some(format!("Basic {}", STANDARD.encode(pair)));
+    Pusher {
+        host: mirror.host(),
+        authorization,
+    }
+    .push("app", "1", &here)
+    .await;
+    Pusher::to(registry.host()).push("app", "1", &there).await;
+    let mut config = Config::default();
+    config.mirrors.insert(registry.host(), vec![mirror.host()]);
+    let place = Place::with(config);
+    let reference = format!("{}/app:1", registry.host());
+    let auth = Some(auth(USER, PASSWORD));
+    let source = lifecycle::backend::Source::Image { reference, auth };
+    let prepared = place.store.prepare(&source, None).await.unwrap();
+    assert_eq!(
+        read(&prepared.layers[0], "from"),
+        "registry",
+        "the mirror was given the password"
+    );
+}
+
+#[tokio::test]
+async fn short_names_mean_the_default_registry() {
+    let registry = Registry::start();
+    let pushed = Image::of(Layer::default().file("a", "a"));
+    Pusher::to(registry.host())
+        .push("library/app", "latest", &pushed)
+        .await;
+    Pusher::to(registry.host())
+        .push("app", "latest", &pushed)
+        .await;
+    // Docker Hub's names, answered by a mirror of it; and another default registry.
+    let mut hub = Config::default();
+    hub.mirrors
+        .insert("docker.io".to_owned(), vec![registry.host()]);
+    let own = Config {
+        default_registry: registry.host(),
+        ..Config::default()
+    };
+    for (config, full) in [
+        (hub, "docker.io/library/app:latest".to_owned()),
+        (own, format!("{}/app:latest", registry.host())),
+    ] {
+        let place = Place::with(config);
+        place.store.pull("app", None, None, None).await.unwrap();
+        assert_eq!(place.store.list()[0].references, [full]);
+    }
+}
+
+#[test]
+fn tls_is_spoken_with_the_certificates_the_machine_trusts() {
+    const TEST: &str = "pull::tls_is_spoken_with_the_certificates_the_machine_trusts";
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    // The second run is a process that trusts the authority; this one does not.
+    let Ok(port) = std::env::var("OSB_TEST_TLS_PORT") else {
+        let directory = tempfile::tempdir().unwrap();
+        let plain = Registry::over(directory.path(), &Auth::Everyone);
+        let pushed = Image::of(Layer::default().file("a", "a"));
+        runtime.block_on(Pusher::to(plain.host()).push("app", "1", &pushed));
+        let registry = Registry::with_tls(directory.path());
+        assert!(
+            runtime.block_on(pull_by_tls(registry.port())).is_err(),
+            "nobody vouches for it"
+        );
+        let output = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", TEST, "--nocapture"])
+            .env("OSB_TEST_TLS_PORT", registry.port().to_string())
+            .env("SSL_CERT_FILE", registry.authority())
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{output:?}");
+        assert!(
+            String::from_utf8_lossy(&output.stdout).contains("1 passed"),
+            "{output:?}"
+        );
+        return;
+    };
+    runtime
+        .block_on(pull_by_tls(port.parse().unwrap()))
+        .unwrap();
+}
+
+async fn pull_by_tls(port: u16) -> Result<(), runtime::image::Error> {
+    let mut config = Config::default();
+    let address = format!("https://127.0.0.1:{port}");
+    // As a mirror, because an address on loopback alone would be spoken to without TLS. The
+    // registry that it mirrors does not exist.
+    config
+        .mirrors
+        .insert("127.0.0.1:1".to_owned(), vec![address]);
+    let place = Place::with(config);
+    let result = place
+        .store
+        .pull("127.0.0.1:1/app:1", None, None, None)
+        .await;
+    result.map(drop)
 }

@@ -194,4 +194,15 @@ mod tests {
         assert_eq!(Challenge::parse("Bearer realm=\"open"), None);
         assert_eq!(Challenge::parse(""), None);
     }
+
+    #[tokio::test]
+    async fn a_token_service_in_the_clear_gets_nothing_from_a_registry_with_tls() {
+        let challenge = Challenge::parse("Bearer realm=\"http://127.0.0.1:1/token\"").unwrap();
+        let api = Url::parse("https://registry.example/v2/").unwrap();
+        let http = reqwest::Client::builder().no_proxy().build().unwrap();
+        let Err(Failure::Broken(message)) = token(&http, &challenge, &api, "a", None).await else {
+            panic!("it was asked");
+        };
+        assert!(message.contains("not reached by TLS"), "{message}");
+    }
 }

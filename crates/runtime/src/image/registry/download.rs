@@ -41,7 +41,7 @@ impl Session<'_> {
             match self.with_retries(attempt).await {
                 Ok(()) => return Ok(()),
                 Err(Failure::Permanent(error)) => return Err(error),
-                Err(failure) => last = Some(self.explain(endpoint, &url, failure)),
+                Err(failure) => last = Some(self.explain_passing(endpoint, &url, failure)),
             }
         }
         Err(last.expect("there is always the registry itself"))
