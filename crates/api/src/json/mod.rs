@@ -2,17 +2,16 @@
 //!
 //! Bodies are bounded by whoever read them; nesting is bounded by the parser (128 levels).
 
+mod strict;
+
 use serde::de::DeserializeOwned;
 
+use self::strict::Strict;
 use crate::problem::Problem;
 
 /// Reads a body that is an object. Unknown fields are ignored unless the type forbids them, and
 /// only blanks may follow.
 pub fn from_slice<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
-    // A struct would also be read from a list of its fields, which nobody means.
-    if body.trim_ascii_start().first() == Some(&b'[') {
-        return Err(Problem::new("", "the body is a list; it must be an object"));
-    }
     read(body)
 }
 
@@ -23,7 +22,7 @@ pub fn list_from_slice<T: DeserializeOwned>(body: &[u8]) -> Result<Vec<T>, Probl
 
 fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, Problem> {
     let mut deserializer = serde_json::Deserializer::from_slice(body);
-    let value = serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+    let value = serde_path_to_error::deserialize(Strict(&mut deserializer)).map_err(|error| {
         let path = error.path().to_string();
         let field = if path == "." {
             String::new()
@@ -115,6 +114,17 @@ mod tests {
         let body = format!(r#"{{"lifecycle":{{"{}":1}}}}"#, "x".repeat(9000));
         let problem = refuse(body.as_bytes());
         assert!(problem.message.len() < 600 && problem.field.len() < 600);
+    }
+
+    #[test]
+    fn an_object_is_never_read_from_a_list() {
+        let problem = refuse(br#"{"image":["python"]}"#);
+        assert_eq!(problem.field, "image");
+        assert!(problem.message.contains("must be an object"), "{problem}");
+        let problem = refuse(br#"{"volumes":[["a","/a"]]}"#);
+        assert_eq!(problem.field, "volumes[0]");
+        let problem = list_from_slice::<crate::exec::file::Rename>(br#"[["a","b"]]"#).unwrap_err();
+        assert_eq!(problem.field, "[0]");
     }
 
     #[test]
