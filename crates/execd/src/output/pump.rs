@@ -206,7 +206,18 @@ impl Source {
             let read = match self.pipe.try_read(&mut scratch[held..end]) {
                 Ok(0) => return Turn::Closed,
                 Ok(read) => read,
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Turn::Empty,
+                // Also what the runtime says before it has heard of the bytes from the kernel,
+                // as when the process printed and ended at once. The pipe itself knows.
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    match rustix::io::read(self.pipe.as_fd(), &mut scratch[held..end]) {
+                        Ok(0) => return Turn::Closed,
+                        Ok(read) => read,
+                        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => {
+                            return Turn::Empty;
+                        }
+                        Err(_) => return Turn::Closed,
+                    }
+                }
                 Err(_) => return Turn::Closed,
             };
             let filled = &scratch[..held + read];
