@@ -1,22 +1,22 @@
 //! The execution contract.
 
-use std::borrow::Cow;
+mod files;
+mod isolated;
 
 use super::document::{Frame, Schemas};
-use super::operation::{BYTES, COUNT, Content, In, JSON, Operation, POSITIVE, STREAM, Shape, TEXT};
+use super::operation::{BYTES, COUNT, Content, JSON, Operation, STREAM, Shape, TEXT};
 use crate::error::ErrorBody;
 use crate::exec::ACCESS_TOKEN_HEADER;
 use crate::exec::code::{Context, CreateContextRequest, RunCodeRequest};
 use crate::exec::command::{CommandStatus, LOGS_CURSOR_HEADER, RunCommandRequest, StdinResponse};
 use crate::exec::event::Event;
 use crate::exec::file::{
-    ArchiveResponse, FILESYSTEM_ID_MAX, FileInfo, FileMetadata, Permission, Rename, Replace,
-    Replaced,
+    ArchiveResponse, FileInfo, FileMetadata, Permission, Rename, Replace, Replaced,
 };
 use crate::exec::isolated::{
     CreateIsolatedSessionRequest, CreateIsolatedSessionResponse, IsolatedCapabilities,
     IsolatedRunRequest, IsolatedRunStarted, IsolatedRunStatus, IsolatedSession,
-    LOGS_CURSOR_HEADER as ISOLATED_LOGS_CURSOR_HEADER, ListIsolatedSessionsResponse,
+    ListIsolatedSessionsResponse,
 };
 use crate::exec::metrics::Metrics;
 use crate::exec::pty::{
@@ -28,8 +28,6 @@ const EVENTS: [Content; 1] = [Content {
     media: STREAM,
     shape: Shape::Named("ServerStreamEvent"),
 }];
-const PATHS: Shape = Shape::ListOf(&Shape::Text);
-const FILES: Shape = Shape::ListOf(&Shape::Named("FileInfo"));
 const CONTEXT: Shape = Shape::Named("CodeContext");
 
 pub(super) fn frame() -> Frame {
@@ -85,11 +83,11 @@ pub(super) fn operations() -> Vec<Operation> {
     operations.extend(commands());
     operations.extend(sessions());
     operations.extend(code());
-    operations.extend(files());
-    operations.extend(files_as_someone());
+    operations.extend(files::files());
+    operations.extend(files::files_as_someone());
     operations.extend(metrics());
     operations.extend(terminals());
-    operations.extend(isolated());
+    operations.extend(isolated::isolated());
     operations.extend(proxy());
     let guarded = |operation: Operation| operation.errors(&[400, 401, 405, 413, 429, 500, 503]);
     operations.into_iter().map(guarded).collect()
@@ -281,220 +279,6 @@ fn code() -> Vec<Operation> {
     ]
 }
 
-fn files() -> Vec<Operation> {
-    let mut operations = file_contents();
-    operations.extend(directories());
-    operations
-}
-
-fn file_contents() -> Vec<Operation> {
-    const PERMISSIONS: Shape = Shape::MapOf(&Shape::Named("Permission"));
-    let new = Operation::new;
-    vec![
-        new(
-            "GET",
-            "/files/info",
-            "getFilesInfo",
-            "What is known of files.",
-        )
-        .required_query("path", PATHS, "Which files; may be repeated.")
-        .answers_json(200, "By path.", Shape::MapOf(&Shape::Named("FileInfo")))
-        .errors(&[403, 404]),
-        new(
-            "DELETE",
-            "/files",
-            "removeFiles",
-            "Removes files; a missing one is no error.",
-        )
-        .required_query("path", PATHS, "Which files; may be repeated.")
-        .answers(200, "They are gone.")
-        .errors(&[403]),
-        new(
-            "POST",
-            "/files/permissions",
-            "chmodFiles",
-            "Sets mode, owner and group.",
-        )
-        .takes(PERMISSIONS)
-        .answers(200, "They are set.")
-        .errors(&[403, 404]),
-        new(
-            "POST",
-            "/files/mv",
-            "renameFiles",
-            "Moves files and directories, across mounts too.",
-        )
-        .takes(Shape::ListOf(&Shape::Named("RenameFileItem")))
-        .answers(200, "They are moved.")
-        .errors(&[403, 404, 409]),
-        new(
-            "GET",
-            "/files/search",
-            "searchFiles",
-            "Finds files by a glob.",
-        )
-        .required_query("path", Shape::Text, "Where to begin.")
-        .query(
-            "pattern",
-            Shape::Text,
-            "The glob; nothing finds every file.",
-        )
-        .answers_json(200, "The files.", FILES)
-        .errors(&[403, 404]),
-        new(
-            "POST",
-            "/files/replace",
-            "replaceContent",
-            "Replaces text in files.",
-        )
-        .query(
-            "verbose",
-            Shape::Flag,
-            "Answer how often each text was found.",
-        )
-        .takes(Shape::MapOf(&Shape::Named("ReplaceFileContentItem")))
-        .answers_json(
-            200,
-            "It is replaced; with `verbose`, how often.",
-            Shape::MapOf(&Shape::Named("ReplaceFileContentResult")),
-        )
-        .errors(&[403, 404]),
-        new(
-            "POST",
-            "/files/upload",
-            "uploadFile",
-            "Writes files, each whole or not at all.",
-        )
-        .body("multipart/form-data", Shape::Upload, true)
-        .answers(200, "They are written.")
-        .errors(&[403, 404]),
-        download(),
-    ]
-}
-
-fn download() -> Operation {
-    const FILE: Content = Content {
-        media: BYTES,
-        shape: Shape::Binary,
-    };
-    const LINES: Content = Content {
-        media: TEXT,
-        shape: Shape::Text,
-    };
-    Operation::new(
-        "GET",
-        "/files/download",
-        "downloadFile",
-        "Reads a file, or a part of it.",
-    )
-    .required_query("path", Shape::Text, "Which file.")
-    .query(
-        "offset",
-        POSITIVE,
-        "The first line, from 1. Excludes Range.",
-    )
-    .query("limit", POSITIVE, "How many lines. Excludes Range.")
-    .header("Range", "Which bytes, as `bytes=0-1023`.")
-    .answers_with(200, "The file, or the lines.", &[FILE, LINES])
-    .with_header("Content-Disposition", Shape::Text)
-    .with_header("Content-Length", COUNT)
-    .answers_with(206, "The bytes.", &[FILE])
-    .with_header("Content-Range", Shape::Text)
-    .with_header("Content-Length", COUNT)
-    .answers(304, "The file has not changed.")
-    .errors(&[403, 404, 412, 416])
-}
-
-fn directories() -> Vec<Operation> {
-    const TAR: Content = Content {
-        media: "application/x-tar",
-        shape: Shape::Binary,
-    };
-    let new = Operation::new;
-    vec![
-        new(
-            "GET",
-            "/directories/list",
-            "listDirectory",
-            "Lists a directory.",
-        )
-        .required_query("path", Shape::Text, "Which directory; not a symbolic link.")
-        .query("depth", COUNT, "How many levels; nothing is 1.")
-        .answers_json(
-            200,
-            "Its entries, each directory's in order of name.",
-            FILES,
-        )
-        .errors(&[403, 404]),
-        new(
-            "POST",
-            "/directories",
-            "makeDirs",
-            "Makes directories and their parents.",
-        )
-        .takes(Shape::MapOf(&Shape::Named("Permission")))
-        .answers(200, "They are there.")
-        .errors(&[403, 404]),
-        new(
-            "DELETE",
-            "/directories",
-            "removeDirs",
-            "Removes directories and all they hold.",
-        )
-        .required_query("path", PATHS, "Which directories; may be repeated.")
-        .answers(200, "They are gone.")
-        .errors(&[403]),
-        new(
-            "GET",
-            "/directories/archive",
-            "packDirectory",
-            "A directory as a tar stream.",
-        )
-        .extension()
-        .required_query("path", Shape::Text, "Which directory.")
-        .answers_with(200, "The tar stream.", &[TAR])
-        .errors(&[403, 404]),
-        new(
-            "PUT",
-            "/directories/archive",
-            "unpackDirectory",
-            "Unpacks a tar stream into a directory.",
-        )
-        .extension()
-        .required_query("path", Shape::Text, "Which directory; made when missing.")
-        .body(TAR.media, TAR.shape, true)
-        .answers_json(200, "It is unpacked.", Shape::Named("ArchiveResponse"))
-        .errors(&[403, 404]),
-    ]
-}
-
-/// The same operations on files with the credentials of another user.
-fn files_as_someone() -> Vec<Operation> {
-    const ID: Shape = Shape::Integer {
-        minimum: 0,
-        maximum: Some(FILESYSTEM_ID_MAX as i64),
-    };
-    below("/v1/filesystem/{uid}/{gid}", "As", files())
-        .into_iter()
-        .map(|operation| {
-            operation
-                .parameter("uid", In::Path, true, ID, "The user.")
-                .parameter("gid", In::Path, true, ID, "The group.")
-                .errors(&[501])
-        })
-        .collect()
-}
-
-/// The same operations below another path, under other ids.
-fn below(prefix: &'static str, suffix: &'static str, operations: Vec<Operation>) -> Vec<Operation> {
-    let moved = |operation: Operation| Operation {
-        path: Cow::Owned(format!("{prefix}{}", operation.path)),
-        id: Cow::Owned(format!("{}{suffix}", operation.id)),
-        ..operation
-    };
-    operations.into_iter().map(moved).collect()
-}
-
 fn metrics() -> Vec<Operation> {
     const SHAPE: Shape = Shape::Named("Metrics");
     vec![
@@ -550,124 +334,6 @@ fn terminals() -> Vec<Operation> {
         .answers(101, "The WebSocket is open.")
         .errors(&[404, 409, 426]),
     ]
-}
-
-fn isolated() -> Vec<Operation> {
-    const SESSION: &str = "/v1/isolated/session/{sessionId}";
-    let new = Operation::new;
-    let mut operations = vec![
-        new(
-            "POST",
-            "/v1/isolated/session",
-            "createIsolatedSession",
-            "Makes an isolated session.",
-        )
-        .takes(Shape::Named("CreateIsolatedSessionRequest"))
-        .answers_json(
-            201,
-            "It is made.",
-            Shape::Named("CreateIsolatedSessionResponse"),
-        ),
-        new(
-            "GET",
-            "/v1/isolated/sessions",
-            "listIsolatedSessions",
-            "Lists isolated sessions.",
-        )
-        .answers_json(
-            200,
-            "The sessions.",
-            Shape::Named("ListIsolatedSessionsResponse"),
-        ),
-        new(
-            "GET",
-            SESSION,
-            "getIsolatedSession",
-            "Shows an isolated session.",
-        )
-        .answers_json(200, "The session.", Shape::Named("IsolatedSession")),
-        new(
-            "DELETE",
-            SESSION,
-            "deleteIsolatedSession",
-            "Ends an isolated session.",
-        )
-        .answers(200, "It has ended."),
-        new(
-            "POST",
-            "/v1/isolated/session/{sessionId}/run",
-            "runInIsolatedSession",
-            "Runs in an isolated session.",
-        )
-        .takes(Shape::Named("IsolatedRunRequest"))
-        .answers_with(200, "The events, until it has run.", &EVENTS)
-        .answers_json(
-            202,
-            "It runs in the background.",
-            Shape::Named("IsolatedRunStarted"),
-        ),
-        new(
-            "GET",
-            "/v1/isolated/session/{sessionId}/runs/{runId}",
-            "getIsolatedRun",
-            "How a run is going.",
-        )
-        .answers_json(200, "How it is going.", Shape::Named("IsolatedRunStatus")),
-        new(
-            "GET",
-            "/v1/isolated/session/{sessionId}/runs/{runId}/logs",
-            "getIsolatedRunLogs",
-            "Output of a run so far.",
-        )
-        .query(
-            "cursor",
-            COUNT,
-            "The byte to read from, as the last answer's header said.",
-        )
-        .answers_with(
-            200,
-            "The output.",
-            &[Content {
-                media: TEXT,
-                shape: Shape::Text,
-            }],
-        )
-        .with_header(ISOLATED_LOGS_CURSOR_HEADER, COUNT),
-        new(
-            "GET",
-            "/v1/isolated/session/{sessionId}/diff",
-            "diffIsolatedSession",
-            "What a session changed.",
-        )
-        .answers_json(200, "What it changed.", Shape::Any),
-        new(
-            "POST",
-            "/v1/isolated/session/{sessionId}/commit",
-            "commitIsolatedSession",
-            "Keeps what a session changed.",
-        )
-        .may_take(Shape::Any)
-        .answers_json(200, "It is kept.", Shape::Any),
-    ];
-    let mut published = files();
-    published.retain(|operation| !operation.is_extension);
-    operations.extend(below(SESSION, "InIsolatedSession", published));
-    let refusing = |operation: Operation| operation.errors(&[403, 404, 409, 501]);
-    operations = operations.into_iter().map(refusing).collect();
-    operations.push(
-        new(
-            "GET",
-            "/v1/isolated/capabilities",
-            "getIsolatedCapabilities",
-            "What isolated sessions can do here.",
-        )
-        .answers_json(
-            200,
-            "What they can do.",
-            Shape::Named("IsolatedCapabilities"),
-        ),
-    );
-    operations
 }
 
 fn proxy() -> Vec<Operation> {

@@ -1,11 +1,14 @@
 //! The lifecycle contract. Every path stands at `/` and at `/v1`, except where one is named.
 
+mod edge;
+mod prepared;
+
 use super::document::{Frame, Schemas};
-use super::operation::{COUNT, Content, Operation, POSITIVE, STREAM, Shape, TEXT};
+use super::operation::{COUNT, Operation, POSITIVE, Shape};
 use crate::diagnostics::DiagnosticContent;
 use crate::endpoint::Endpoint;
 use crate::error::ErrorBody;
-use crate::event::{LAST_EVENT_ID_HEADER, LifecycleEvent, ListAuditEventsResponse};
+use crate::event::{LifecycleEvent, ListAuditEventsResponse};
 use crate::metrics_event::MetricsEvent;
 use crate::network_policy::PolicyStatus;
 use crate::pool::{CreatePoolRequest, ListPoolsResponse, UpdatePoolRequest};
@@ -20,8 +23,6 @@ use crate::template::{CreateTemplateRequest, ListTemplatesResponse, Template};
 
 const SANDBOX: Shape = Shape::Named("Sandbox");
 const SNAPSHOT: Shape = Shape::Named("Snapshot");
-const POOL: Shape = Shape::Named("PoolResponse");
-const TEMPLATE: Shape = Shape::Named("FsbTemplate");
 const PORT: Shape = Shape::Integer {
     minimum: 1,
     maximum: Some(65535),
@@ -29,10 +30,6 @@ const PORT: Shape = Shape::Integer {
 const PAGE_SIZE: Shape = Shape::Integer {
     minimum: 1,
     maximum: Some(PAGE_SIZE_MAX as i64),
-};
-const AUDIT_LIMIT: Shape = Shape::Integer {
-    minimum: 1,
-    maximum: Some(1000),
 };
 const TEXTS: Shape = Shape::ListOf(&Shape::Text);
 
@@ -76,9 +73,9 @@ pub(super) fn operations() -> Vec<Operation> {
     operations.extend(changes());
     operations.extend(snapshots());
     operations.extend(policies());
-    operations.extend(pools());
-    operations.extend(templates());
-    operations.extend(records());
+    operations.extend(prepared::pools());
+    operations.extend(prepared::templates());
+    operations.extend(edge::records());
     let guarded = |operation: Operation| {
         operation
             .header(
@@ -89,11 +86,15 @@ pub(super) fn operations() -> Vec<Operation> {
     };
     operations = operations.into_iter().map(guarded).collect();
     operations.extend(super::diagnostics::operations());
-    operations.extend(texts());
-    operations.extend(about());
+    operations.extend(edge::texts());
+    operations.extend(edge::about());
     let named =
         |operation: Operation| operation.with_header_everywhere(REQUEST_ID_HEADER, Shape::Text);
-    operations.into_iter().map(named).chain(proxy()).collect()
+    operations
+        .into_iter()
+        .map(named)
+        .chain(edge::proxy())
+        .collect()
 }
 
 fn sandboxes() -> Vec<Operation> {
@@ -304,249 +305,4 @@ fn policies() -> Vec<Operation> {
             .errors(&[403, 404, 409, 501])
     };
     operations.map(answered).into()
-}
-
-fn pools() -> Vec<Operation> {
-    let new = Operation::new;
-    let operations = [
-        new("GET", "/pools", "listPools", "Lists pools.").answers_json(
-            200,
-            "The pools.",
-            Shape::Named("ListPoolsResponse"),
-        ),
-        new("POST", "/pools", "createPool", "Makes a pool.")
-            .takes(Shape::Named("CreatePoolRequest"))
-            .answers_json(201, "It is made.", POOL)
-            .errors(&[409]),
-        new("GET", "/pools/{poolName}", "getPool", "Shows a pool.")
-            .answers_json(200, "The pool.", POOL)
-            .errors(&[404]),
-        new(
-            "PUT",
-            "/pools/{poolName}",
-            "updatePool",
-            "Changes how many sandboxes a pool holds.",
-        )
-        .takes(Shape::Named("UpdatePoolRequest"))
-        .answers_json(200, "The pool.", POOL)
-        .errors(&[404]),
-        new(
-            "DELETE",
-            "/pools/{poolName}",
-            "deletePool",
-            "Removes a pool.",
-        )
-        .answers(204, "It is gone.")
-        .errors(&[404]),
-    ];
-    operations.map(|operation| operation.errors(&[501])).into()
-}
-
-fn templates() -> Vec<Operation> {
-    let new = Operation::new;
-    let operations = [
-        new(
-            "GET",
-            "/templates",
-            "listTemplates",
-            "Lists templates, newest first.",
-        )
-        .query("page", POSITIVE, "Which page, from 1.")
-        .query("pageSize", PAGE_SIZE, "Templates per page.")
-        .query(
-            "metadata",
-            Shape::Text,
-            "Only with these labels: an encoded query of its own.",
-        )
-        .answers_json(200, "The page.", Shape::Named("ListFsbTemplatesResponse")),
-        new("POST", "/templates", "createTemplate", "Prepares an image.")
-            .takes(Shape::Named("CreateFsbTemplateRequest"))
-            .answers_json(201, "It is being prepared.", TEMPLATE)
-            .errors(&[409]),
-        new(
-            "GET",
-            "/templates/{templateId}",
-            "getTemplate",
-            "Shows a template.",
-        )
-        .answers_json(200, "The template.", TEMPLATE)
-        .errors(&[404]),
-        new(
-            "DELETE",
-            "/templates/{templateId}",
-            "deleteTemplate",
-            "Removes a template.",
-        )
-        .answers(204, "It is gone.")
-        .errors(&[404]),
-    ];
-    operations.map(|operation| operation.errors(&[501])).into()
-}
-
-fn records() -> Vec<Operation> {
-    const EVENT: Content = Content {
-        media: STREAM,
-        shape: Shape::Named("LifecycleEvent"),
-    };
-    let new = Operation::new;
-    vec![
-        new(
-            "POST",
-            "/v1/metrics/events",
-            "reportMetricsEvent",
-            "Reports what a client measured.",
-        )
-        .header("User-Agent", "Names the client and its version.")
-        .takes(Shape::Named("MetricsEvent"))
-        .answers(204, "It is counted."),
-        new(
-            "GET",
-            "/events",
-            "watchEvents",
-            "What happens to sandboxes, as it happens.",
-        )
-        .extension()
-        .query("after", COUNT, "Only events after this one.")
-        .query("sandboxId", Shape::Text, "Only of this sandbox.")
-        .header(
-            LAST_EVENT_ID_HEADER,
-            "Only events after this one, as browsers say it.",
-        )
-        .answers_with(200, "The events.", &[EVENT]),
-        new(
-            "GET",
-            "/audit-events",
-            "listAuditEvents",
-            "Who changed what, newest first.",
-        )
-        .extension()
-        .query(
-            "resource",
-            Shape::Text,
-            "Only about this sandbox or snapshot.",
-        )
-        .query("actor", Shape::Text, "Only by this actor.")
-        .query(
-            "before",
-            COUNT,
-            "Only older than this one: the `next` of the last answer.",
-        )
-        .query("limit", AUDIT_LIMIT, "At most this many.")
-        .answers_json(200, "The events.", Shape::Named("ListAuditEventsResponse")),
-    ]
-}
-
-/// Plain text for people, kept for older clients.
-fn texts() -> Vec<Operation> {
-    const PLAIN: [Content; 1] = [Content {
-        media: TEXT,
-        shape: Shape::Text,
-    }];
-    let inspect = Operation::new(
-        "GET",
-        "/sandboxes/{sandboxId}/diagnostics/inspect",
-        "getSandboxInspect",
-        "Deprecated: a sandbox described for people.",
-    );
-    let summary = Operation::new(
-        "GET",
-        "/sandboxes/{sandboxId}/diagnostics/summary",
-        "getSandboxDiagnosticsSummary",
-        "Deprecated: description, logs and events together.",
-    )
-    .query(
-        "tail",
-        super::diagnostics::LINES,
-        "At most this many of the last lines.",
-    )
-    .query(
-        "event_limit",
-        super::diagnostics::EVENTS,
-        "At most this many events.",
-    );
-    let answered = |operation: Operation| {
-        operation
-            .answers_with(200, "The text.", &PLAIN)
-            .errors(&[400, 401, 403, 404, 405, 422, 429, 500, 503])
-    };
-    [inspect, summary].map(answered).into()
-}
-
-fn about() -> Vec<Operation> {
-    let new = Operation::new;
-    const HEALTH: Shape = Shape::Named("HealthResponse");
-    let operations = [
-        new(
-            "GET",
-            "/health",
-            "getHealth",
-            "Whether sandboxes can be made now.",
-        )
-        .answers_json(200, "They can.", HEALTH)
-        .answers_json(503, "They cannot; `problems` says why.", HEALTH),
-        new(
-            "GET",
-            "/version",
-            "getVersion",
-            "The version of the protocol.",
-        )
-        .answers_json(200, "The version.", Shape::Named("VersionResponse")),
-        new(
-            "GET",
-            "/metrics",
-            "getServerMetrics",
-            "What the server counts, for Prometheus.",
-        )
-        .extension()
-        .answers_with(
-            200,
-            "The counts.",
-            &[Content {
-                media: TEXT,
-                shape: Shape::Text,
-            }],
-        ),
-        new("GET", "/openapi.json", "getOpenApi", "This document.").answers_json(
-            200,
-            "The document.",
-            Shape::Any,
-        ),
-    ];
-    operations
-        .map(|operation| operation.open().errors(&[405, 500]))
-        .into()
-}
-
-fn proxy() -> Vec<Operation> {
-    const ANYTHING: [Content; 1] = [Content {
-        media: "*/*",
-        shape: Shape::Any,
-    }];
-    let summary = "Passes the request to a port of the sandbox, upgrades included.";
-    let new = |method, path, id| {
-        Operation::new(method, path, id, summary)
-            .open()
-            .path_parameter("port", PORT)
-            .answers_with(200, "Whatever the service answers.", &ANYTHING)
-            .answers_with(0, "Whatever the service answers.", &ANYTHING)
-            .errors(&[400, 401, 404, 409, 422, 500, 502, 503, 504])
-    };
-    let root = "/sandboxes/{sandboxId}/proxy/{port}";
-    let deep = "/sandboxes/{sandboxId}/proxy/{port}/{path}";
-    vec![
-        new("GET", root, "proxyRootGet"),
-        new("HEAD", root, "proxyRootHead").extension(),
-        new("POST", root, "proxyRootPost"),
-        new("PUT", root, "proxyRootPut"),
-        new("PATCH", root, "proxyRootPatch"),
-        new("DELETE", root, "proxyRootDelete"),
-        new("OPTIONS", root, "proxyRootOptions").extension(),
-        new("GET", deep, "proxyGet"),
-        new("HEAD", deep, "proxyHead").extension(),
-        new("POST", deep, "proxyPost"),
-        new("PUT", deep, "proxyPut"),
-        new("PATCH", deep, "proxyPatch"),
-        new("DELETE", deep, "proxyDelete"),
-        new("OPTIONS", deep, "proxyOptions").extension(),
-    ]
 }
