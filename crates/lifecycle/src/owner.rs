@@ -18,13 +18,12 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Created, Exit, SnapshotDetails};
-use crate::calls::{self, Call, News, Report};
+use crate::calls::{self, News, Report};
 use crate::deadlines;
 use crate::error::Error;
 use crate::event::EventKind;
 use crate::keeper::Keeper;
-use crate::labels;
-use crate::machine::{Ask, Effect, Event, Op, Situation, after, step};
+use crate::machine::{Ask, Event, Op, Situation, after, step};
 use crate::sandbox::{Reason, Sandbox, State};
 use crate::shared::{Handle, Shared};
 use crate::store::{KeyRecord, SandboxRecord};
@@ -389,7 +388,10 @@ impl Owner {
         let now = Instant::now();
         if self.op_deadline.is_some_and(|at| at <= now) {
             self.op_deadline = None;
-            let (action, after) = self.at.op.map_or(("the call", Duration::ZERO), describe);
+            let (action, after) = self
+                .at
+                .op
+                .map_or(("the call", Duration::ZERO), effects::describe);
             tracing::warn!(sandbox = %self.at.id, action, "a backend call takes too long");
             self.ticket += 1;
             self.finish(Event::OpTimedOut(Error::Timeout { action, after }))
