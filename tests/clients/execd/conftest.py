@@ -54,9 +54,11 @@ async def collected(stream):
 
 
 def text(messages):
-    """The output that line events stand for: 0.1.10 gets lines without their end, 1.1.1 with it.
-    A blank line is an event of its own, "\\n", in both."""
-    return "".join(m.text if m.text.endswith("\n") else m.text + "\n" for m in messages)
+    """The output that events stand for. 1.1.1 gets it with its line ends and may get a line in
+    pieces; 0.1.10 gets whole lines without their end, and a blank line as "\\n"."""
+    if SDK.startswith("0."):
+        return "".join(m.text if m.text.endswith("\n") else m.text + "\n" for m in messages)
+    return "".join(m.text for m in messages)
 
 
 def free_port():

@@ -6,7 +6,7 @@ from datetime import timedelta
 
 import httpx
 import pytest
-from conftest import TOKEN, TOKEN_HEADER, done, only_1_1, text
+from conftest import SDK, TOKEN, TOKEN_HEADER, done, only_1_1, text
 from opensandbox.exceptions import SandboxException
 from opensandbox.models.execd import RunCommandOpts
 
@@ -39,8 +39,10 @@ async def test_death_by_a_signal_is_minus_one(commands):
 
 async def test_lines_blank_lines_and_no_final_newline(commands):
     run = await done(commands.run(r"printf 'a\n\nb\n\n\nc'"))
-    lines = [message.text for message in run.logs.stdout]
-    assert [line.rstrip("\n") for line in lines] == ["a", "", "b", "", "", "c"]
+    if SDK.startswith("0."):
+        assert [message.text for message in run.logs.stdout] == ["a", "\n", "b", "\n", "\n", "c"]
+    else:
+        assert text(run.logs.stdout) == "a\n\nb\n\n\nc"
 
 
 async def test_text_that_line_readers_break_on(commands):
