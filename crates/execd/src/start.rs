@@ -13,7 +13,7 @@ use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
 use rustix::fs::MemfdFlags;
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::args::{self, ENVS_VARIABLE, Options, TOKEN_VARIABLE};
 use crate::command::Commands;
@@ -78,6 +78,9 @@ fn serve(mut options: Options) -> Result<ExitCode, Error> {
     }
     sys::use_one_arena();
     sys::close_on_exec_from_three();
+    // Commands run as the same user: without this they could take the daemon's memory and
+    // descriptors, the host's log file among them. Nothing can refuse it.
+    let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
     let token = read_token(&options)?;
     let unix = unix_listeners(&options)?;
     let tcp = tcp_listener(&options, unix.is_empty())?;

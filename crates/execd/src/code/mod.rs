@@ -1,24 +1,24 @@
-//! The code interpreter's routes. Until an interpreter is built in they refuse, so that a
-//! client learns at once that this daemon cannot run code contexts.
+//! The code interpreter: contexts, each a live interpreter of one language, in which cells run
+//! one after another and find what earlier ones left.
+//!
+//! ```text
+//!   routes ──▶ contexts ──▶ context (one task owns one interpreter) ──▶ driver or kernel
+//!                                │
+//!                                └──▶ sink: the events of one run, to the client that asked
+//! ```
+//!
+//! There is no Jupyter server. A run that finds its context busy waits its turn. An interpreter
+//! that dies is reported at once, and the next run starts a new one.
 
-use std::sync::Arc;
+mod context;
+mod contexts;
+mod driver;
+mod frame;
+mod javascript;
+mod language;
+mod ready;
+mod routes;
+mod sink;
 
-use axum::Router;
-use axum::routing::any;
-
-use crate::http::Problem;
-use crate::state::Shared;
-
-pub(crate) fn router(_: Arc<Shared>) -> Router {
-    Router::new()
-        .route("/code", any(refuse))
-        .route("/code/context", any(refuse))
-        .route("/code/contexts", any(refuse))
-        .route("/code/contexts/{id}", any(refuse))
-}
-
-async fn refuse() -> Problem {
-    Problem::not_supported(
-        "this execd has no code interpreter; run the code with POST /command or in a session",
-    )
-}
+pub(crate) use ready::answer_probe;
+pub(crate) use routes::router;

@@ -1,0 +1,474 @@
+//! One context: a task that owns one interpreter, runs cells in the order they were asked for,
+//! and starts the interpreter again when it has died.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::exec::event::ExecutionError;
+use api::id::ContextId;
+use tokio::sync::{Notify, mpsc};
+use tokio::time::Instant;
+
+use super::driver::{Driver, Happening};
+use super::frame::{self, Frame};
+use super::language::{Language, bash_status};
+use super::sink::{Channel, Sink};
+use crate::limits::{self, Reached};
+use crate::log;
+use crate::output::signal_name;
+use crate::process::{Exit, LaunchError};
+use crate::state::Shared;
+
+/// An interpreter says that it is ready within this, also on a machine that is busy.
+const START_MAX: Duration = Duration::from_secs(60);
+
+/// What a cell that ran out of its time gets to end by itself before its interpreter is killed.
+const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
+
+/// Output that threads print while no cell runs, kept for the next one.
+const IDLE_TEXT_BYTES: usize = 64 * 1024;
+
+/// Why an interpreter did not start.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum StartError {
+    #[error("{interpreter} did not start; {language} needs an image that has it")]
+    Launch {
+        language: &'static str,
+        interpreter: &'static str,
+        source: LaunchError,
+    },
+    #[error("{interpreter} ended before it was ready ({exit}): {said}")]
+    Died {
+        interpreter: &'static str,
+        exit: String,
+        said: String,
+    },
+    #[error("{interpreter} was not ready after {} seconds", START_MAX.as_secs())]
+    TooSlow { interpreter: &'static str },
+}
+
+/// A cell to run.
+pub(super) struct Run {
+    pub(super) code: String,
+    pub(super) timeout: Option<Duration>,
+    pub(super) sink: Sink,
+}
+
+/// A context as its callers see it. Dropping the last handle ends the interpreter and everything
+/// it started.
+pub(super) struct Context {
+    pub(super) id: ContextId,
+    pub(super) language: Language,
+    pub(super) cwd: Option<String>,
+    runs: mpsc::Sender<Run>,
+    interrupt: Arc<Notify>,
+}
+
+impl Context {
+    /// Starts the interpreter and answers when it is ready.
+    pub(super) async fn start(
+        shared: &Arc<Shared>,
+        language: Language,
+        cwd: Option<String>,
+        directory: Option<PathBuf>,
+    ) -> Result<Arc<Self>, StartError> {
+        let interrupt = Arc::new(Notify::new());
+        let (runs, queue) = mpsc::channel(limits::QUEUED_RUNS);
+        let mut owner = Owner {
+            shared: Arc::clone(shared),
+            language,
+            directory,
+            driver: None,
+            number: 0,
+            idle_text: Vec::new(),
+            ended: None,
+            interrupt: Arc::clone(&interrupt),
+        };
+        owner.driver = Some(owner.start().await?);
+        tokio::spawn(owner.serve(queue));
+        Ok(Arc::new(Self {
+            id: crate::state::fresh_id(),
+            language,
+            cwd,
+            runs,
+            interrupt,
+        }))
+    }
+
+    /// Puts a cell at the end of the queue.
+    pub(super) fn enqueue(&self, run: Run) -> Result<(), Reached> {
+        self.runs.try_send(run).map_err(|_| Reached {
+            name: "QUEUED_RUNS",
+            value: limits::QUEUED_RUNS,
+            advice: "wait for runs in this context to end, or use another context",
+        })
+    }
+
+    /// Asks the cell that runs now to stop; does nothing when none does.
+    pub(super) fn interrupt(&self) {
+        self.interrupt.notify_waiters();
+    }
+}
+
+struct Owner {
+    shared: Arc<Shared>,
+    language: Language,
+    directory: Option<PathBuf>,
+    driver: Option<Driver>,
+    /// How many cells have been run.
+    number: u64,
+    idle_text: Vec<(Channel, String)>,
+    /// How the last interpreter ended, when nobody has been told yet.
+    ended: Option<Exit>,
+    interrupt: Arc<Notify>,
+}
+
+/// How a cell ended.
+enum Outcome {
+    Finished,
+    /// The interpreter ended by itself.
+    Died(Exit),
+    /// The interpreter was killed because the cell did not end in time.
+    Killed(Exit),
+}
+
+impl Owner {
+    async fn serve(mut self, mut queue: mpsc::Receiver<Run>) {
+        loop {
+            let run = match &mut self.driver {
+                None => queue.recv().await,
+                Some(driver) => tokio::select! {
+                    run = queue.recv() => run,
+                    happening = driver.next() => {
+                        self.while_idle(happening);
+                        continue;
+                    }
+                },
+            };
+            match run {
+                Some(run) => self.run(run).await,
+                None => return,
+            }
+        }
+    }
+
+    async fn start(&self) -> Result<Driver, StartError> {
+        let interpreter = self.language.interpreter();
+        let environment = crate::command::environment(&self.shared, &[]);
+        let recipe = self.language.recipe(environment, self.directory.clone());
+        let mut driver = Driver::start(&self.shared, recipe)
+            .await
+            .map_err(|source| StartError::Launch {
+                language: self.language.name(),
+                interpreter,
+                source,
+            })?;
+        // One that is dead already says so below.
+        let _ = driver.send(self.language.greeting()).await;
+        let mut said = String::new();
+        let ready = async {
+            loop {
+                match driver.next().await {
+                    Happening::Output(_, text) => said.push_str(&text),
+                    Happening::Frame(Frame { kind: b'H', .. }) => return Ok(()),
+                    Happening::Frame(_) | Happening::TooLarge(_) => {}
+                    Happening::Died(exit) => return Err(exit),
+                }
+            }
+        };
+        match tokio::time::timeout(START_MAX, ready).await {
+            Ok(Ok(())) => Ok(driver),
+            Ok(Err(exit)) => Err(StartError::Died {
+                interpreter,
+                exit: describe(exit),
+                said: said.trim().to_owned(),
+            }),
+            Err(_) => Err(StartError::TooSlow { interpreter }),
+        }
+    }
+
+    /// Threads may print, and the interpreter may be killed, while no cell runs.
+    fn while_idle(&mut self, happening: Happening) {
+        match happening {
+            Happening::Output(channel, text) => {
+                let held: usize = self.idle_text.iter().map(|(_, text)| text.len()).sum();
+                if held + text.len() <= IDLE_TEXT_BYTES {
+                    self.idle_text.push((channel, text));
+                }
+            }
+            Happening::Died(exit) => {
+                self.driver = None;
+                self.ended = Some(exit);
+            }
+            Happening::Frame(_) | Happening::TooLarge(_) => {}
+        }
+    }
+
+    async fn run(&mut self, run: Run) {
+        let Run {
+            code,
+            timeout,
+            sink,
+        } = run;
+        for (channel, text) in std::mem::take(&mut self.idle_text) {
+            sink.text(channel, &text).await;
+        }
+        self.number += 1;
+        match self.language.cell(self.number, &code) {
+            Err(error) => {
+                let mut traceback = error.lines;
+                traceback.push(format!("SyntaxError: {}", error.message));
+                let ename = "SyntaxError".to_owned();
+                sink.error(ExecutionError {
+                    ename,
+                    evalue: error.message,
+                    traceback,
+                })
+                .await;
+            }
+            Ok(script) => {
+                if let Err(error) = self.restart(&sink).await {
+                    let message = log::chain(&error);
+                    sink.error(failure("InterpreterNotStarted", &message)).await;
+                } else {
+                    let outcome = self.cell(&script, timeout, &sink).await;
+                    self.settle(outcome, &sink).await;
+                }
+            }
+        }
+        sink.complete().await;
+    }
+
+    async fn settle(&mut self, outcome: Outcome, sink: &Sink) {
+        match outcome {
+            Outcome::Finished => {}
+            Outcome::Died(exit) => {
+                self.driver = None;
+                sink.error(failure("InterpreterDied", &format!(
+                    "the {} interpreter ended while it ran this code ({}); its variables are gone, and the next run starts a new one",
+                    self.language.name(),
+                    describe(exit),
+                )))
+                .await;
+            }
+            Outcome::Killed(exit) => {
+                self.driver = None;
+                self.ended = Some(exit);
+            }
+        }
+    }
+
+    /// Makes sure there is an interpreter, and tells when it is a new one.
+    async fn restart(&mut self, sink: &Sink) -> Result<(), StartError> {
+        if self.driver.is_some() {
+            return Ok(());
+        }
+        self.driver = Some(self.start().await?);
+        if let Some(exit) = self.ended.take() {
+            let note = format!(
+                "the interpreter had ended ({}); this is a new one and knows none of the old variables\n",
+                describe(exit),
+            );
+            sink.text(Channel::Stderr, &note).await;
+        }
+        Ok(())
+    }
+
+    async fn cell(&mut self, script: &[u8], timeout: Option<Duration>, sink: &Sink) -> Outcome {
+        let (language, number) = (self.language, self.number);
+        let driver = self.driver.as_mut().expect("restarted before");
+        let interrupt = Arc::clone(&self.interrupt);
+        let mut clock = Clock {
+            interrupt_at: timeout.map(|timeout| Instant::now() + timeout),
+            kill_at: None,
+        };
+        if driver.send(script).await.is_err() {
+            // It is dead; the end of the process says how.
+            driver.kill();
+        }
+        let mut manners = Manners::new(language);
+        loop {
+            let happening = tokio::select! {
+                happening = driver.next() => manners.polish(happening),
+                () = interrupt.notified() => {
+                    manners.was_interrupted = true;
+                    driver.interrupt();
+                    let _ = driver.send(&language.after_interrupt(number)).await;
+                    continue;
+                }
+                () = clock.tick() => {
+                    manners.was_interrupted = true;
+                    clock.strike(driver);
+                    let _ = driver.send(&language.after_interrupt(number)).await;
+                    continue;
+                }
+            };
+            match happening {
+                Happening::Output(channel, text) => sink.text(channel, &text).await,
+                Happening::TooLarge(size) => {
+                    sink.error(failure("ResultTooLarge", &format!(
+                        "a value of {size} bytes is over RESULT_BYTES = {}; write it to a file and download that",
+                        limits::RESULT_BYTES,
+                    )))
+                    .await;
+                }
+                Happening::Died(exit) if clock.has_struck() => {
+                    sink.error(timed_out(timeout)).await;
+                    return Outcome::Killed(exit);
+                }
+                Happening::Died(exit) => return Outcome::Died(exit),
+                Happening::Frame(frame) => match frame.kind {
+                    b'F' => return Outcome::Finished,
+                    b'S' => {
+                        let status = frame
+                            .fields
+                            .first()
+                            .and_then(|field| bash_status(field, number));
+                        // Of an older cell, which was asked twice for its report.
+                        let Some(status) = status else { continue };
+                        if clock.has_struck() {
+                            sink.error(timed_out(timeout)).await;
+                        } else if status != 0 {
+                            sink.error(ExecutionError::exit_code(status)).await;
+                        }
+                        return Outcome::Finished;
+                    }
+                    b'E' if clock.has_struck() => sink.error(timed_out(timeout)).await,
+                    // Nobody can be asked: the protocol has no way to send input to a cell.
+                    b'I' => drop(driver.send(&frame::encode(b'Z', &[])).await),
+                    _ => report(frame, sink).await,
+                },
+            }
+        }
+    }
+}
+
+/// Leaves out what an interactive shell says on its own: a line break when it is interrupted.
+struct Manners {
+    is_shell: bool,
+    was_interrupted: bool,
+}
+
+impl Manners {
+    fn new(language: Language) -> Self {
+        Self {
+            is_shell: language == Language::Bash,
+            was_interrupted: false,
+        }
+    }
+
+    fn polish(&mut self, happening: Happening) -> Happening {
+        match happening {
+            Happening::Output(Channel::Stderr, mut text)
+                if self.is_shell && self.was_interrupted =>
+            {
+                if text.ends_with('\n') {
+                    text.pop();
+                    self.was_interrupted = false;
+                }
+                Happening::Output(Channel::Stderr, text)
+            }
+            other => other,
+        }
+    }
+}
+
+/// When a cell's time is over: first it is asked to stop, then its interpreter is killed.
+struct Clock {
+    interrupt_at: Option<Instant>,
+    kill_at: Option<Instant>,
+}
+
+impl Clock {
+    async fn tick(&self) {
+        match self.kill_at.or(self.interrupt_at) {
+            Some(at) => tokio::time::sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    fn strike(&mut self, driver: &Driver) {
+        match self.interrupt_at.take() {
+            Some(_) => {
+                driver.interrupt();
+                self.kill_at = Some(Instant::now() + TIMEOUT_GRACE);
+            }
+            None => {
+                driver.kill();
+                // Struck for the last time: only the end of the process is awaited now.
+                self.kill_at = self.kill_at.map(|at| at + START_MAX);
+            }
+        }
+    }
+
+    fn has_struck(&self) -> bool {
+        self.kill_at.is_some()
+    }
+}
+
+async fn report(frame: Frame, sink: &Sink) {
+    let mut fields = frame
+        .fields
+        .into_iter()
+        .map(|field| String::from_utf8_lossy(&field).into_owned());
+    match frame.kind {
+        b'R' => {
+            let count = fields.next().and_then(|count| count.parse().ok());
+            sink.value(count, values(fields)).await;
+        }
+        b'D' => {
+            // The id and whether this updates an older display: a stream of events cannot
+            // change what it has sent, so an update is shown anew.
+            let _ = (fields.next(), fields.next());
+            sink.value(None, values(fields)).await;
+        }
+        b'E' => {
+            let (ename, evalue) = (
+                fields.next().unwrap_or_default(),
+                fields.next().unwrap_or_default(),
+            );
+            sink.error(ExecutionError {
+                ename,
+                evalue,
+                traceback: fields.collect(),
+            })
+            .await;
+        }
+        // To clear what was shown has no event; the text stays.
+        _ => {}
+    }
+}
+
+fn values(mut fields: impl Iterator<Item = String>) -> BTreeMap<String, String> {
+    let mut values = BTreeMap::new();
+    while let (Some(mime), Some(value)) = (fields.next(), fields.next()) {
+        values.insert(mime, value);
+    }
+    values
+}
+
+fn failure(name: &str, message: &str) -> ExecutionError {
+    ExecutionError {
+        ename: name.to_owned(),
+        evalue: message.to_owned(),
+        traceback: vec![format!("{name}: {message}")],
+    }
+}
+
+fn timed_out(timeout: Option<Duration>) -> ExecutionError {
+    let after = timeout.unwrap_or_default().as_millis();
+    failure(
+        "TimeoutError",
+        &format!("the code ran longer than its timeout of {after} ms and was stopped"),
+    )
+}
+
+fn describe(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("exit code {code}"),
+        Exit::Signal(signal) => format!("signal: {}", signal_name(signal)),
+        Exit::Lost => "it is not known how".to_owned(),
+    }
+}

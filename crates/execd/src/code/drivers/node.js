@@ -1,0 +1,168 @@
+// The JavaScript side of a code context: runs cells one after another in one global scope.
+//
+// Started by execd as `node -e <this file> -- <fd>`; <fd> is one end of a socket pair on which
+// frames go both ways, laid out as in python.py. execd has already turned each cell into a plain
+// script (types stripped, imports rewritten, declarations lifted to the global scope): it
+// evaluates to a function, async where the cell awaits, that returns [value] when the cell ends
+// with an expression and [] otherwise. Output goes to descriptors 1 and 2 as always.
+//
+// Deliberately not here: any parsing or rewriting of the user's code.
+'use strict';
+(() => {
+  const fs = require('fs');
+  const net = require('net');
+  const util = require('util');
+  const vm = require('vm');
+  const path = require('path');
+  const { createRequire } = require('module');
+
+  const channel = Number(process.argv[process.argv.length - 1]);
+  process.argv.length = 1;
+  let count = 0;
+  let interrupted = null; // Rejects the cell that is waiting, when there is one.
+  let answer = null; // Takes the answer to a prompt, when one was asked.
+
+  const encode = (kind, fields) => {
+    const parts = [Buffer.from(kind)];
+    for (const field of fields) {
+      const bytes = Buffer.from(String(field));
+      const size = Buffer.alloc(4);
+      size.writeUInt32BE(bytes.length);
+      parts.push(size, bytes);
+    }
+    const body = Buffer.concat(parts);
+    const size = Buffer.alloc(4);
+    size.writeUInt32BE(body.length);
+    return Buffer.concat([size, body]);
+  };
+
+  // Frames leave in order and at once, also while user code never yields, so they are written
+  // synchronously; the socket is non-blocking, hence the loop on EAGAIN, which waits in poll
+  // through Atomics rather than spinning.
+  const pause = new Int32Array(new SharedArrayBuffer(4));
+  const send = (kind, ...fields) => {
+    const data = encode(kind, fields);
+    let at = 0;
+    while (at < data.length) {
+      try {
+        at += fs.writeSync(channel, data, at);
+      } catch (error) {
+        if (error.code !== 'EAGAIN') process.exit(0);
+        Atomics.wait(pause, 0, 0, 1);
+      }
+    }
+  };
+
+  // Rich results.
+  const text = (value) => (typeof value === 'string' ? value : JSON.stringify(value));
+  const asText = (value) =>
+    Buffer.isBuffer(value) || value instanceof Uint8Array ? Buffer.from(value).toString('base64') : text(value);
+
+  const bundle = (value) => {
+    const found = {};
+    const custom = value !== null && value !== undefined && value[Symbol.for('Jupyter.display')];
+    if (typeof custom === 'function') {
+      for (const [mime, part] of Object.entries(custom.call(value))) found[mime] = asText(part);
+    }
+    if (!('text/plain' in found)) found['text/plain'] = util.inspect(value, { depth: 4, maxArrayLength: 1000 });
+    return found;
+  };
+  const pairs = (found) => Object.entries(found).flat();
+
+  const display = (value, options = {}) => {
+    const found = options.raw
+      ? Object.fromEntries(Object.entries(value).map(([mime, part]) => [mime, asText(part)]))
+      : bundle(value);
+    send('D', options.id || '', options.update ? '1' : '', ...pairs(found));
+  };
+
+  // Errors, without the driver's frames.
+  const report = (error) => {
+    if (error === null || typeof error !== 'object' || typeof error.stack !== 'string') {
+      const shown = util.inspect(error);
+      send('E', 'Error', shown, `Uncaught ${shown}`);
+      return;
+    }
+    const name = error.name || 'Error';
+    const lines = error.stack.split('\n').filter((line) => !/^\s+at .*(\[eval\]|node:|new Promise \(<anonymous>\))/.test(line));
+    send('E', name, String(error.message), ...lines);
+  };
+
+  const run = async (code) => {
+    count += 1;
+    try {
+      const script = new vm.Script(code, {
+        filename: `<cell ${count}>`,
+        importModuleDynamically: vm.constants && vm.constants.USE_MAIN_CONTEXT_DEFAULT_LOADER,
+      });
+      const cell = script.runInThisContext({ breakOnSigint: true });
+      const stopped = new Promise((_, reject) => {
+        interrupted = reject;
+      });
+      // The call itself is a script, so that SIGINT breaks a loop in it.
+      globalThis[key] = cell;
+      const value = await Promise.race([call.runInThisContext({ breakOnSigint: true }), stopped]);
+      if (value.length === 1 && value[0] !== undefined) {
+        globalThis._ = value[0];
+        send('R', count, ...pairs(bundle(value[0])));
+      }
+    } catch (error) {
+      if (error && error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED') {
+        send('E', 'KeyboardInterrupt', 'the execution was interrupted', 'KeyboardInterrupt: the execution was interrupted');
+      } else {
+        report(error);
+      }
+    } finally {
+      interrupted = null;
+      delete globalThis[key];
+    }
+    send('F', count);
+  };
+  const key = Symbol.for('osb.cell');
+  const call = new vm.Script("globalThis[Symbol.for('osb.cell')]()", { filename: '[eval]' });
+
+  process.on('SIGINT', () => {
+    if (!interrupted) return;
+    interrupted(Object.assign(new Error('interrupted'), { code: 'ERR_SCRIPT_EXECUTION_INTERRUPTED' }));
+  });
+  // What user code left running may fail at any time; that must not end the context.
+  const stray = (error) => process.stderr.write(`Uncaught ${util.inspect(error)}\n`);
+  process.on('uncaughtException', stray);
+  process.on('unhandledRejection', stray);
+
+  globalThis.require = createRequire(path.join(process.cwd(), 'cell.js'));
+  globalThis.display = display;
+  globalThis.prompt = undefined;
+  globalThis.input = (question = '') =>
+    new Promise((resolve, reject) => {
+      answer = { resolve, reject };
+      send('I', question, '');
+    });
+
+  const receive = (kind, fields) => {
+    if (kind === 'X') return void run(fields[0].toString());
+    if (!answer) return;
+    if (kind === 'A') answer.resolve(fields[0].toString());
+    else answer.reject(new Error('this execution has no input; pass data in the code or in a file'));
+    answer = null;
+  };
+
+  let pending = Buffer.alloc(0);
+  const socket = new net.Socket({ fd: channel, readable: true, writable: false });
+  socket.on('data', (data) => {
+    pending = pending.length ? Buffer.concat([pending, data]) : data;
+    while (pending.length >= 4 && pending.length >= 4 + pending.readUInt32BE(0)) {
+      const body = pending.subarray(4, 4 + pending.readUInt32BE(0));
+      pending = pending.subarray(4 + body.length);
+      const fields = [];
+      for (let at = 1; at < body.length; ) {
+        const size = body.readUInt32BE(at);
+        fields.push(body.subarray(at + 4, at + 4 + size));
+        at += 4 + size;
+      }
+      receive(String.fromCharCode(body[0]), fields);
+    }
+  });
+  socket.on('close', () => process.exit(0));
+  send('H', process.version);
+})();

@@ -1,0 +1,129 @@
+//! Which languages there are, how each is started and what it is told.
+//!
+//! All need nothing in the image but the interpreter itself. Python and Node run a driver of
+//! ours that speaks frames. Bash is an interactive shell that reads its commands from the
+//! channel, because only an interactive shell survives the interrupt of what it runs; it reports
+//! with frames that `printf` makes.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use super::driver::Recipe;
+use super::frame;
+use super::javascript;
+use crate::path::Environment;
+
+const PYTHON: &str = include_str!("drivers/python.py");
+const NODE: &str = include_str!("drivers/node.js");
+
+/// Compiles the driver under a name of its own, so that it can leave its frames out of
+/// tracebacks, in a namespace that user code does not see.
+const PYTHON_BOOT: &str =
+    "import sys;exec(compile(sys.argv.pop(),'<driver>','exec'),{'__name__':'driver'})";
+
+/// No prompts, no history; then the frame that says ready.
+const BASH_GREETING: &str = "PS1=; PS2=; unset HISTFILE; set +o history 2>/dev/null\n\
+    { command printf '\\0\\0\\0\\001H' >&3; } 2>/dev/null\n";
+
+/// A language that this sandbox may run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Language {
+    Python,
+    JavaScript,
+    TypeScript,
+    Bash,
+}
+
+impl Language {
+    pub(super) const ALL: [Self; 4] =
+        [Self::Python, Self::JavaScript, Self::TypeScript, Self::Bash];
+
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        Self::ALL
+            .into_iter()
+            .find(|language| language.name() == name)
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Python => "python",
+            Self::JavaScript => "javascript",
+            Self::TypeScript => "typescript",
+            Self::Bash => "bash",
+        }
+    }
+
+    /// The program that must be in the image.
+    pub(super) fn interpreter(self) -> &'static str {
+        match self {
+            Self::Python => "python3",
+            Self::JavaScript | Self::TypeScript => "node",
+            Self::Bash => "bash",
+        }
+    }
+
+    /// How to start it.
+    pub(super) fn recipe(self, environment: Environment, directory: Option<PathBuf>) -> Recipe {
+        let words: &[&str] = match self {
+            Self::Python => &["python3", "-c", PYTHON_BOOT, "3", PYTHON],
+            Self::JavaScript | Self::TypeScript => {
+                &["node", "--no-warnings", "-e", NODE, "--", "3"]
+            }
+            Self::Bash => &["bash", "--noprofile", "--norc", "--noediting", "-i", "+H"],
+        };
+        let argv = words.iter().map(OsString::from).collect();
+        Recipe {
+            argv,
+            environment,
+            directory,
+            reads_channel: self == Self::Bash,
+        }
+    }
+
+    /// What it is told first.
+    pub(super) fn greeting(self) -> &'static [u8] {
+        match self {
+            Self::Python | Self::JavaScript | Self::TypeScript => b"",
+            Self::Bash => BASH_GREETING.as_bytes(),
+        }
+    }
+
+    /// What it is told to run a cell, or why the text is not a cell of this language.
+    pub(super) fn cell(self, number: u64, code: &str) -> Result<Vec<u8>, javascript::SyntaxError> {
+        let script = match self {
+            Self::Python => code.to_owned(),
+            Self::JavaScript => javascript::to_script(code, javascript::Dialect::JavaScript)?,
+            Self::TypeScript => javascript::to_script(code, javascript::Dialect::TypeScript)?,
+            Self::Bash => {
+                let quoted = code.replace('\0', "").replace('\'', r"'\''");
+                let report = bash_report(number);
+                return Ok(format!("command eval '{quoted}' 3>&- </dev/null\n\n{report}").into());
+            }
+        };
+        Ok(frame::encode(b'X', &[script.as_bytes()]))
+    }
+
+    /// What it is told after an interrupt: a shell throws away the input it has read, and with
+    /// it the line that reports.
+    pub(super) fn after_interrupt(self, number: u64) -> Vec<u8> {
+        match self {
+            Self::Python | Self::JavaScript | Self::TypeScript => Vec::new(),
+            Self::Bash => format!("\n{}", bash_report(number)).into(),
+        }
+    }
+}
+
+/// A line that sends frame S with the number of the cell and its status. Both have a fixed
+/// width, because `printf` cannot count the bytes of its own output.
+fn bash_report(number: u64) -> String {
+    let number = number % 1_000_000;
+    format!(
+        "{{ command printf '\\0\\0\\0\\017S\\0\\0\\0\\012{number:06} %03d' \"$?\" >&3; }} 2>/dev/null\n"
+    )
+}
+
+/// The status in a shell's frame S, when it is about this cell.
+pub(super) fn bash_status(field: &[u8], number: u64) -> Option<i32> {
+    let (cell, status) = std::str::from_utf8(field).ok()?.split_once(' ')?;
+    (cell.parse() == Ok(number % 1_000_000)).then(|| status.parse().ok())?
+}
