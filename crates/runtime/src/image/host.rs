@@ -146,7 +146,9 @@ pub(super) fn install(store: &Path, extra: &[PathBuf], index: &mut Index) -> Res
     let hash = hex::encode(&hasher.finalize()[..12]);
     let id = image_id(&hash);
     if !index.hosts.contains_key(&id) {
-        disk::write_json(store, &work.path().join("binds.json"), &binds)?;
+        let record = work.path().join("binds.json");
+        let bytes = serde_json::to_vec(&binds).expect("the binds are under /, in UTF-8 or refused");
+        fs::write(&record, bytes).map_err(|e| Error::io("writing", &record, e))?;
         disk::install_host(store, &work, &id)?;
         let binds = binds.into_iter().map(bind).collect();
         index.hosts.insert(
@@ -327,8 +329,8 @@ impl Builder {
                 .skip(1)
                 .all(|c| matches!(c, Component::Normal(_)))
             && path != Path::new("/");
-        if !is_plain {
-            return refuse("give an absolute path without '..'");
+        if !is_plain || path.to_str().is_none() {
+            return refuse("give an absolute path without '..', in UTF-8");
         }
         if NEVER_SHOWN.iter().any(|place| path.starts_with(place)) {
             return refuse("it lies where secrets, homes or the running system live");

@@ -185,8 +185,16 @@ async fn snapshots_stack_list_and_refuse_to_go_while_needed() {
 }
 
 #[tokio::test]
-async fn one_process_at_a_time() {
+async fn the_store_belongs_to_one_process_and_to_root_alone() {
     let place = Place::new();
+    let mode = std::fs::metadata(place.directory.path().join("layers"))
+        .unwrap()
+        .permissions();
+    let others = std::os::unix::fs::PermissionsExt::mode(&mode) & 0o077;
+    assert_eq!(
+        others, 0,
+        "set-user-id programs of images must be out of everyone's reach"
+    );
     let second = Store::open(place.directory.path(), Config::default());
     assert!(matches!(second, Err(Error::InUse { .. })), "{second:?}");
 }
@@ -211,7 +219,21 @@ async fn what_a_crash_left_is_removed_and_the_rest_still_works() {
     std::fs::write(at("snapshots/half/record.json"), "{}").unwrap();
     std::fs::write(at("images/junk.json"), "not json").unwrap();
     std::fs::remove_dir_all(lost).unwrap();
-    let place = place.reopen();
+    let names = std::fs::read(at("names.json")).unwrap();
+    std::fs::write(at("names.json"), "damaged").unwrap();
+    let Place {
+        store,
+        directory: kept,
+    } = place;
+    drop(store);
+    let result = Store::open(kept.path(), Config::default());
+    assert!(matches!(result, Err(Error::Corrupt { .. })), "{result:?}");
+    std::fs::write(at("names.json"), names).unwrap();
+    let store = Store::open(kept.path(), Config::default()).unwrap();
+    let place = Place {
+        store,
+        directory: kept,
+    };
     place.assert_tidy();
     assert_eq!(
         (

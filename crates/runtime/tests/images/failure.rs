@@ -3,7 +3,7 @@
 use runtime::image::{Config, Error, Limits, Store};
 use serde_json::json;
 
-use crate::registry::image::{Family, Form, Image, Layer, Pusher, architecture};
+use crate::registry::image::{Family, Form, Image, Layer, Pusher, architecture, digest};
 use crate::registry::proxy::Proxy;
 use crate::registry::{Auth, Registry};
 use crate::{Place, image, in_own_mounts, platform, run};
@@ -77,33 +77,74 @@ async fn an_image_for_another_machine_is_refused_before_its_layers_come() {
 #[tokio::test]
 async fn a_corrupt_layer_is_refused_until_it_is_whole() {
     let registry = Registry::start();
-    let pushed = Image::of(Layer::default().noise("noise", 1 << 20));
+    // Not compressed, so that no checksum but ours can find the change.
+    let layer = (Layer::default().noise("noise", 1 << 20).tar(), Form::Plain);
+    let pushed = Image::new(Family::Oci, vec![layer], &json!({}));
     Pusher::to(registry.host()).push("app", "1", &pushed).await;
-    let file = registry.blob_file(&crate::registry::image::digest(&pushed.layers[0]));
+    let file = registry.blob_file(&digest(&pushed.layers[0]));
     let place = Place::new();
     let reference = format!("{}/app:1", registry.host());
     let mut damaged = pushed.layers[0].clone();
     let middle = damaged.len() / 2;
     damaged[middle] ^= 1;
     std::fs::write(&file, &damaged).unwrap();
-    let result = place.store.pull(&reference, None, None, None).await;
-    let Err(Error::Corrupt { what, .. }) = &result else {
-        panic!("{result:?}")
+    let error = place
+        .store
+        .pull(&reference, None, None, None)
+        .await
+        .unwrap_err();
+    let Error::Corrupt { message, .. } = &error else {
+        panic!("{error:?}")
     };
-    assert!(what.contains("layer"), "{what}");
-    assert!(!result.unwrap_err().is_transient());
+    assert!(message.contains("sent other data"), "{message}");
+    assert!(!error.is_transient());
     place.assert_empty();
     assert_eq!(
         place.count("downloads"),
         0,
         "corrupt data must not be resumed from"
     );
+    // Longer than promised is wrong as well, and not read to its end.
+    damaged.clone_from(&pushed.layers[0]);
+    damaged.extend([0; 512]);
+    std::fs::write(&file, &damaged).unwrap();
+    let error = place
+        .store
+        .pull(&reference, None, None, None)
+        .await
+        .unwrap_err();
+    assert!(matches!(error, Error::Corrupt { .. }), "{error:?}");
     std::fs::write(&file, &pushed.layers[0]).unwrap();
     place
         .store
         .pull(&reference, None, None, None)
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_corrupt_configuration_is_refused() {
+    let registry = Registry::start();
+    let layer = (Layer::default().file("a", "a").tar(), Form::Gzip);
+    let config = json!({ "config": { "Cmd": ["/bin/true"] } });
+    let pushed = Image::new(Family::Oci, vec![layer], &config);
+    Pusher::to(registry.host()).push("app", "1", &pushed).await;
+    let text = String::from_utf8(pushed.config.clone())
+        .unwrap()
+        .replace("/bin/true", "/bin/evil");
+    std::fs::write(registry.blob_file(&digest(&pushed.config)), text).unwrap();
+    let place = Place::new();
+    let reference = format!("{}/app:1", registry.host());
+    let error = place
+        .store
+        .pull(&reference, None, None, None)
+        .await
+        .unwrap_err();
+    assert!(
+        matches!(&error, Error::Corrupt { message, .. } if message.contains("digest")),
+        "{error:?}"
+    );
+    place.assert_empty();
 }
 
 #[tokio::test]
@@ -114,10 +155,7 @@ async fn a_layer_that_is_not_what_the_configuration_says_is_refused() {
     // The manifest is true to the blobs, the configuration is another image's.
     let text = String::from_utf8(pushed.manifest.clone()).unwrap();
     let (ours, theirs) = (&pushed.config, &lie.config);
-    let text = text.replace(
-        &crate::registry::image::digest(ours),
-        &crate::registry::image::digest(theirs),
-    );
+    let text = text.replace(&digest(ours), &digest(theirs));
     pushed.manifest = text.into_bytes();
     pushed.config = lie.config;
     Pusher::to(registry.host()).push("app", "1", &pushed).await;
@@ -245,7 +283,7 @@ async fn a_kept_part_that_went_bad_is_fetched_again() {
     let pushed = Image::of(Layer::default().noise("noise", 1 << 20));
     Pusher::to(registry.host()).push("app", "1", &pushed).await;
     let place = Place::new();
-    let hex = |bytes: &[u8]| crate::registry::image::digest(bytes)[7..].to_owned();
+    let hex = |bytes: &[u8]| digest(bytes)[7..].to_owned();
     let name = format!("{}.{}", hex(&pushed.layers[0]), hex(&pushed.tars[0]));
     std::fs::write(
         place.directory.path().join("downloads").join(name),

@@ -461,3 +461,29 @@ async fn pull_by_tls(port: u16) -> Result<(), runtime::image::Error> {
         .await;
     result.map(drop)
 }
+
+#[tokio::test]
+async fn who_has_no_credentials_does_not_ride_on_a_pull_of_one_who_has() {
+    let registry = Registry::with_auth(&Auth::Password);
+    let authorization = format!("Basic {}", STANDARD.encode(format!("{USER}:{PASSWORD}")));
+    let pusher = Pusher {
+        host: registry.host(),
+        authorization: Some(authorization),
+    };
+    pusher
+        .push("app", "1", &Image::of(Layer::default().file("a", "a")))
+        .await;
+    let proxy = Proxy::to(registry.port()).await;
+    let reference = format!("{}/app:1", proxy.host());
+    let place = Place::new();
+    proxy.hold(true);
+    let known = auth(USER, PASSWORD);
+    let allowed = place.store.pull(&reference, Some(&known), None, None);
+    let refused = place.store.pull(&reference, None, None, None);
+    let (allowed, refused, ()) = tokio::join!(allowed, refused, async { proxy.hold(false) });
+    assert!(
+        matches!(refused, Err(runtime::image::Error::Unauthorized { .. })),
+        "{refused:?}"
+    );
+    allowed.unwrap();
+}
