@@ -138,8 +138,21 @@ macro_rules! open_enum {
             fn deserialize<D: serde::Deserializer<'de>>(
                 deserializer: D,
             ) -> Result<Self, D::Error> {
-                let text = <std::borrow::Cow<'de, str>>::deserialize(deserializer)?;
-                Ok(Self::from_wire(&text))
+                struct Visitor;
+
+                impl serde::de::Visitor<'_> for Visitor {
+                    type Value = $name;
+
+                    fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                        f.write_str("a text")
+                    }
+
+                    fn visit_str<E>(self, text: &str) -> Result<$name, E> {
+                        Ok($name::from_wire(text))
+                    }
+                }
+
+                deserializer.deserialize_str(Visitor)
             }
         }
     };

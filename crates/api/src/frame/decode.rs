@@ -213,16 +213,22 @@ impl Frame<'_> {
 
     /// Reads the event of an execution stream.
     pub fn item(&self) -> Result<StreamItem, DecodeError> {
+        // An envelope has no `type`, so it never reads as an event.
+        match self.json().map(StreamItem::Event) {
+            Err(error) if self.is_failure() => {
+                self.json().map(StreamItem::Failure).map_err(|_| error)
+            }
+            event => event,
+        }
+    }
+
+    fn is_failure(&self) -> bool {
         #[derive(Deserialize)]
         struct Peek {
             r#type: Option<serde::de::IgnoredAny>,
             code: Option<serde::de::IgnoredAny>,
         }
-        let peek: Peek = self.json()?;
-        if peek.r#type.is_none() && peek.code.is_some() {
-            self.json().map(StreamItem::Failure)
-        } else {
-            self.json().map(StreamItem::Event)
-        }
+        self.json::<Peek>()
+            .is_ok_and(|peek| peek.r#type.is_none() && peek.code.is_some())
     }
 }
