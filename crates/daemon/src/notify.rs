@@ -19,7 +19,9 @@ pub fn stopping() {
 }
 
 fn tell(state: &str) {
-    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else { return };
+    let Some(name) = std::env::var_os("NOTIFY_SOCKET") else {
+        return;
+    };
     if let Err(error) = send(name.as_bytes(), state) {
         tracing::warn!(%error, "the service manager could not be told");
     }
@@ -31,7 +33,9 @@ fn send(name: &[u8], state: &str) -> std::io::Result<()> {
         Some(rest) => SocketAddr::from_abstract_name(rest)?,
         None => SocketAddr::from_pathname(std::ffi::OsStr::from_bytes(name))?,
     };
-    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address).map(|_| ())
+    UnixDatagram::unbound()?
+        .send_to_addr(state.as_bytes(), &address)
+        .map(|_| ())
 }
 
 #[cfg(test)]

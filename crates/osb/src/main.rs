@@ -17,6 +17,10 @@ fn main() -> ExitCode {
             let name = OsString::from("osb server");
             server::main(std::iter::once(name).chain(arguments.into_iter().skip(skip)))
         }
+        Program::Doctor => {
+            let name = OsString::from("osb doctor");
+            server::doctor(std::iter::once(name).chain(arguments.into_iter().skip(2)))
+        }
         Program::Help => help(),
     }
 }
@@ -26,6 +30,7 @@ osb: sandboxes for AI agents
 
   osb server [--config PATH]      serve the OpenSandbox API
   osb server --help               all about it
+  osb doctor                      what this machine can do for sandboxes, and what is missing
 ";
 
 /// Asked for help it succeeds; asked for anything unknown it fails.
@@ -50,6 +55,8 @@ enum Program {
     Spawner,
     /// The server; `skip` arguments are not for it.
     Server { skip: usize },
+    /// Says what this machine can do.
+    Doctor,
     /// Everything else.
     Help,
 }
@@ -63,6 +70,7 @@ fn program(arguments: &[OsString]) -> Program {
     }
     match arguments.get(1).and_then(|argument| argument.to_str()) {
         Some("spawner") => Program::Spawner,
+        Some("doctor") => Program::Doctor,
         Some("server") => Program::Server { skip: 2 },
         _ => Program::Help,
     }
@@ -84,6 +92,7 @@ mod tests {
             of(&["/bin/opensandbox-server", "--check"]),
             Program::Server { skip: 1 }
         );
+        assert_eq!(of(&["osb", "doctor"]), Program::Doctor);
         assert_eq!(of(&["osb", "sandbox", "list"]), Program::Help);
         assert_eq!(of(&["osb"]), Program::Help);
         assert_eq!(of(&[]), Program::Help);

@@ -112,6 +112,53 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     }
 }
 
+/// Says what this machine can do for sandboxes, what is missing, and how to mend it.
+#[derive(Debug, Parser)]
+#[command(name = "osb doctor", bin_name = "osb doctor", version)]
+struct DoctorArguments {
+    /// The configuration file of the server.
+    #[arg(long, value_name = "PATH")]
+    config: Option<PathBuf>,
+    /// For programs.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Runs `osb doctor` with these arguments, of which the first is the program. Succeeds when
+/// sandboxes can be made.
+pub fn doctor(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments = match DoctorArguments::try_parse_from(arguments) {
+        Ok(arguments) => arguments,
+        Err(error) => error.exit(),
+    };
+    match examine(&arguments) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(failure) => {
+            let _ = writeln!(std::io::stderr(), "osb doctor: {}", failure.message);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn examine(arguments: &DoctorArguments) -> Result<bool, Failure> {
+    let sources = config::sources(arguments.config.clone(), Vec::new(), environment());
+    let loaded =
+        config::load(&sources).map_err(|problems| Failure::unusable(problems.to_string()))?;
+    let settings = run::embedded(&loaded.settings).map_err(|error| Failure {
+        message: format!("cannot find the own program: {error}"),
+        code: 1,
+    })?;
+    let report = runtime::doctor::run(&(&settings).into());
+    let text = if arguments.json {
+        format!("{:#}\n", report.to_json())
+    } else {
+        report.to_string()
+    };
+    print(&text)?;
+    Ok(report.is_able())
+}
+
 struct Failure {
     message: String,
     code: u8,

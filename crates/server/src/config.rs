@@ -7,7 +7,7 @@ mod foreign;
 mod leaves;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use daemon::config::{Loaded, Problems, Sources, load as load_settings};
@@ -87,6 +87,18 @@ section! {
     pub struct Embedded {
         /// Where images, sandboxes and, by default, the database are kept.
         data_dir: PathBuf = PathBuf::from("/var/lib/opensandbox"),
+        /// The registry of images whose names have none, such as python:3.11.
+        default_registry: String = "docker.io".to_owned(),
+        /// For a registry, hosts to ask before it: { "docker.io" = ["mirror.example:5000"] }
+        registry_mirrors: BTreeMap<String, Vec<String>> = BTreeMap::new(),
+        /// Registries spoken to without TLS, as host or host:port. Loopback addresses always are.
+        insecure_registries: Vec<String> = Vec::new(),
+        /// Directories of this machine, besides /usr, that the image named host shows.
+        host_directories: Vec<PathBuf> = Vec::new(),
+        /// Nameservers for sandboxes, as IPv4 addresses. Default: this machine's own.
+        nameservers: Vec<String> = Vec::new(),
+        /// Networks and control groups kept ready, so that a burst of creates finds them made.
+        ready_sandboxes: u32 = 32,
     }
 
     /// A Docker engine as the runtime.
@@ -263,6 +275,13 @@ fn check_runtime(config: &Config, problems: &mut Problems) {
             "store.type = \"postgresql\" needs store.postgresql.dsn (or \
              OPENSANDBOX_STORE_POSTGRESQL_DSN)",
         );
+    }
+    for address in &config.embedded.nameservers {
+        if address.parse::<Ipv4Addr>().is_err() {
+            problems.add(format!(
+                "embedded.nameservers: {address:?} is not an IPv4 address"
+            ));
+        }
     }
     for path in &config.storage.allowed_host_paths {
         if !path.is_absolute() {

@@ -15,4 +15,4 @@ pub mod proxy;
 pub mod run;
 pub mod store;
 
-pub use command::main;
+pub use command::{doctor, main};

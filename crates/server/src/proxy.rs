@@ -125,7 +125,7 @@ impl Inner {
         let outbound = outbound(request, &route, &sandbox, upgrade)?;
         let mut response = match self.client.request(outbound).await {
             Ok(response) => response,
-            Err(error) => return Err(upstream_error(error, route.port)),
+            Err(error) => return Err(upstream_error(&error, route.port)),
         };
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return self.switch(response, client_side, route);
@@ -254,8 +254,8 @@ fn outbound_uri(route: &Route, query: Option<&str>) -> Result<Uri, Error> {
 }
 
 /// Finds the typed reason in what the HTTP client wrapped around it.
-fn upstream_error(error: hyper_util::client::legacy::Error, port: u16) -> Error {
-    let mut source = std::error::Error::source(&error);
+fn upstream_error(error: &hyper_util::client::legacy::Error, port: u16) -> Error {
+    let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
         if let Some(found) = cause.downcast_ref::<lifecycle::Error>() {
             return found.clone().into();
@@ -264,7 +264,7 @@ fn upstream_error(error: hyper_util::client::legacy::Error, port: u16) -> Error 
     }
     Error::UpstreamClosed {
         port,
-        message: daemon::error::chain(&error).to_string(),
+        message: daemon::error::chain(error).to_string(),
     }
 }
 

@@ -177,10 +177,35 @@ async fn open_backend(config: &Config) -> Result<Arc<dyn Backend>, Error> {
     }
 }
 
-fn embedded(config: &Config) -> io::Result<runtime::Config> {
-    let mut settings = runtime::Config::new(&config.embedded.data_dir)?;
+/// The built-in runtime's own settings.
+pub(crate) fn embedded(config: &Config) -> io::Result<runtime::Config> {
+    let ours = &config.embedded;
+    let mut settings = runtime::Config::new(&ours.data_dir)?;
     if let Some(execd) = &config.runtime.execd_path {
         settings.execd.clone_from(execd);
+    }
+    settings
+        .images
+        .default_registry
+        .clone_from(&ours.default_registry);
+    settings.images.mirrors.clone_from(&ours.registry_mirrors);
+    settings
+        .images
+        .insecure_registries
+        .clone_from(&ours.insecure_registries);
+    settings
+        .images
+        .host_directories
+        .clone_from(&ours.host_directories);
+    settings.network.ready_outside = ours.ready_sandboxes as usize;
+    settings.ready_cgroups = ours.ready_sandboxes as usize;
+    let nameservers: Vec<_> = ours
+        .nameservers
+        .iter()
+        .filter_map(|it| it.parse().ok())
+        .collect();
+    if !nameservers.is_empty() {
+        settings = settings.with_nameservers(nameservers);
     }
     Ok(settings)
 }

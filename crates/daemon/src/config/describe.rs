@@ -115,6 +115,7 @@ plain_settings! {
     "a list of texts": Vec<String>;
     "a list of paths": Vec<PathBuf>;
     "a table of texts": BTreeMap<String, String>;
+    "a table of lists of texts": BTreeMap<String, Vec<String>>;
 }
 
 impl Setting for SecretString {

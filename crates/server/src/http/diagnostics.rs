@@ -53,10 +53,7 @@ pub(super) async fn logs(
         .unwrap_or(TAIL_DEFAULT);
     problems.into_result(()).map_err(Error::query)?;
     let scope = scope(&query, ["container", "all"])?;
-    let since = query
-        .first("since")
-        .filter(|_| scope.is_none())
-        .map(|text| since(text));
+    let since = query.first("since").filter(|_| scope.is_none()).map(since);
     let logs = read_logs(&app, &id, tail, since).await?;
     Ok(match scope {
         Some(scope) => described(id, DiagnosticKind::Logs, scope, logs.text, logs.truncated),

@@ -141,7 +141,7 @@ pub(super) async fn renew(
 ) -> Result<Json<RenewSandboxExpirationResponse>, Error> {
     let body: RenewSandboxExpirationRequest =
         json::from_slice(&body).map_err(|problem| Error::body(vec![problem]))?;
-    let expires_at = app.0.service.renew(&id, body.expires_at).await?;
+    let expires_at = wire::micros(app.0.service.renew(&id, body.expires_at).await?);
     Ok(Json(RenewSandboxExpirationResponse { expires_at }))
 }
 

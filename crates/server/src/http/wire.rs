@@ -1,8 +1,11 @@
 //! The nouns of the control plane in the words of the contract.
 
+use std::collections::BTreeMap;
+
 use api::event::{AuditEvent, AuditOutcome, LifecycleEvent, LifecycleEventKind};
 use api::sandbox as wire;
 use api::snapshot as wire_snapshot;
+use jiff::Timestamp;
 use lifecycle::event::{AuditEntry, Event, EventKind};
 use lifecycle::{Origin, Page, Sandbox, Snapshot, SnapshotState, State};
 
@@ -30,8 +33,8 @@ pub(super) fn sandbox(sandbox: &Sandbox) -> wire::Sandbox {
         extensions: some_map(&sandbox.extensions),
         allocation: None,
         entrypoint: sandbox.entrypoint.clone(),
-        expires_at: sandbox.expires_at,
-        created_at: sandbox.created_at,
+        expires_at: sandbox.expires_at.map(micros),
+        created_at: micros(sandbox.created_at),
     }
 }
 
@@ -43,13 +46,20 @@ pub(super) fn created(sandbox: &Sandbox) -> wire::CreateSandboxResponse {
         metadata: some_map(&sandbox.metadata),
         extensions: some_map(&sandbox.extensions),
         platform: platform(sandbox),
-        expires_at: sandbox.expires_at,
-        created_at: sandbox.created_at,
+        expires_at: sandbox.expires_at.map(micros),
+        created_at: micros(sandbox.created_at),
         entrypoint: sandbox.entrypoint.clone(),
     }
 }
 
-type Map = std::collections::BTreeMap<String, String>;
+/// Instants are written to the microsecond, as by the published server: some clients cannot read
+/// more digits.
+pub(super) fn micros(at: Timestamp) -> Timestamp {
+    let exact = at.as_microsecond();
+    Timestamp::from_microsecond(exact).unwrap_or(at)
+}
+
+type Map = BTreeMap<String, String>;
 
 fn some_map(map: &Map) -> Option<Map> {
     (!map.is_empty()).then(|| map.clone())
@@ -68,7 +78,7 @@ fn status(sandbox: &Sandbox) -> wire::SandboxStatus {
         state: state(sandbox.status.state),
         reason: Some(sandbox.status.reason.as_str().to_owned()),
         message: Some(sandbox.status.message.clone()).filter(|message| !message.is_empty()),
-        last_transition_at: Some(sandbox.status.last_transition_at),
+        last_transition_at: Some(micros(sandbox.status.last_transition_at)),
     }
 }
 
@@ -100,9 +110,9 @@ pub(super) fn snapshot(snapshot: &Snapshot) -> wire_snapshot::Snapshot {
             state: snapshot_state(snapshot.state),
             reason: Some(snapshot.reason.clone()),
             message: Some(snapshot.message.clone()).filter(|message| !message.is_empty()),
-            last_transition_at: Some(snapshot.last_transition_at),
+            last_transition_at: Some(micros(snapshot.last_transition_at)),
         },
-        created_at: snapshot.created_at,
+        created_at: micros(snapshot.created_at),
     }
 }
 
@@ -141,11 +151,11 @@ pub(super) fn event(event: &Event) -> Option<LifecycleEvent> {
         state: state(now),
         reason: Some(event.reason.clone()),
         message: Some(event.message.clone()),
-        last_transition_at: Some(event.at),
+        last_transition_at: Some(micros(event.at)),
     });
     Some(LifecycleEvent {
         id: u64::try_from(event.id).unwrap_or_default(),
-        at: event.at,
+        at: micros(event.at),
         kind,
         sandbox_id: event.sandbox_id.clone(),
         snapshot_id: event.snapshot_id.clone(),
@@ -160,7 +170,7 @@ pub(super) fn audit_event(entry: &AuditEntry) -> AuditEvent {
     let code = (entry.outcome != audit::OK).then(|| entry.outcome.clone());
     AuditEvent {
         id: u64::try_from(entry.id).unwrap_or_default(),
-        at: entry.at,
+        at: micros(entry.at),
         actor: entry.actor.clone(),
         action: entry.action.clone(),
         resource: entry.target.clone(),

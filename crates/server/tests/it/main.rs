@@ -1,5 +1,7 @@
 //! The server over real HTTP on a port of its own, on a backend and a store in memory.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
+
 mod access;
 mod operations;
 mod proxy;
