@@ -8,6 +8,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use api::id::SandboxId;
+use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
@@ -257,8 +258,11 @@ async fn adopt_snapshots(shared: &Arc<Shared>, present: &[SnapshotDetails]) -> R
 }
 
 /// Reconciles for ever: on what the backend tells, when we lag, and periodically.
-pub(crate) async fn watch(shared: Arc<Shared>, mut is_settled: bool) {
-    let mut events = shared.backend.events();
+pub(crate) async fn watch(
+    shared: Arc<Shared>,
+    mut events: broadcast::Receiver<BackendEvent>,
+    mut is_settled: bool,
+) {
     let mut next = Instant::now() + deadlines::RECONCILE;
     let mut prune_at = Instant::now();
     let mut is_listening = true;

@@ -132,6 +132,8 @@ impl Service {
         for record in contents.sandboxes {
             owner::spawn(&shared, record, owner::Origin::Stored);
         }
+        // Listening begins before the comparison, so that no change falls between.
+        let events = shared.backend.events();
         let mut is_settled = contents.is_settled;
         let first = reconcile::run(&shared, is_settled);
         match tokio::time::timeout(deadlines::START, first).await {
@@ -140,7 +142,7 @@ impl Service {
         }
         shared
             .tasks
-            .spawn(reconcile::watch(shared.clone(), is_settled));
+            .spawn(reconcile::watch(shared.clone(), events, is_settled));
         Ok(Service {
             shared,
             keys: Arc::default(),

@@ -10,3 +10,6 @@ mod sqlite;
 
 pub use postgres::Postgres;
 pub use sqlite::Sqlite;
+
+#[cfg(test)]
+mod tests;

@@ -63,7 +63,7 @@ pub struct Postgres {
     location: String,
     identity: String,
     /// Holds the advisory lock for as long as the store is open.
-    _lock: Connection,
+    lock: Connection,
 }
 
 impl Postgres {
@@ -96,8 +96,15 @@ impl Postgres {
             pool,
             location,
             identity,
-            _lock: lock,
+            lock,
         })
+    }
+
+    /// Lets go of the lock and closes every connection.
+    pub async fn close(self) {
+        // The server drops the lock with the connection, however that ends.
+        let _ = self.lock.close().await;
+        self.pool.close().await;
     }
 
     fn fail(&self, action: &'static str, error: sqlx::Error) -> Error {

@@ -76,13 +76,18 @@ pub struct Sqlite {
 impl Sqlite {
     /// Opens the store, makes it if there is none, and brings its schema up to date.
     pub async fn open(path: &Path) -> Result<Sqlite, Error> {
+        Sqlite::open_with(path, BUSY).await
+    }
+
+    /// As `open`, with another patience for locks of other programs.
+    pub(super) async fn open_with(path: &Path, patience: Duration) -> Result<Sqlite, Error> {
         let location = path.display().to_string();
         let lock = prepare(path).map_err(|error| cannot_prepare(&location, &error))?;
         let options = SqliteConnectOptions::new()
             .filename(path)
             .journal_mode(SqliteJournalMode::Wal)
             .synchronous(SqliteSynchronous::Full)
-            .busy_timeout(BUSY);
+            .busy_timeout(patience);
         let pool = SqlitePoolOptions::new()
             .max_connections(CONNECTIONS)
             .min_connections(1)
@@ -100,6 +105,11 @@ impl Sqlite {
             identity,
             _lock: lock,
         })
+    }
+
+    /// Folds the log into the file and closes it.
+    pub async fn close(self) {
+        self.pool.close().await;
     }
 
     fn fail(&self, action: &'static str, error: sqlx::Error) -> Error {
@@ -274,5 +284,23 @@ fn explain(location: &str, action: &'static str, error: &sqlx::Error) -> Error {
                 message,
             },
         },
+    }
+}
+
+#[cfg(test)]
+impl Sqlite {
+    pub(super) fn pool(&self) -> &SqlitePool {
+        &self.pool
+    }
+
+    /// Lets every connection believe that the disk holds no more than this.
+    pub(super) async fn limit_pages(&self, pages: i64) {
+        let mut all = Vec::new();
+        for _ in 0..CONNECTIONS {
+            let mut connection = self.pool.acquire().await.expect("a connection");
+            let pragma = sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
+            sqlx::raw_sql(pragma).execute(&mut *connection).await.expect("a pragma");
+            all.push(connection);
+        }
     }
 }
