@@ -1,6 +1,7 @@
 //! The only module with `unsafe`: system calls that rustix does not offer safely.
 
 pub(crate) mod fscred;
+pub(crate) mod heap;
 pub(crate) mod signal;
 pub(crate) mod spawn;
 

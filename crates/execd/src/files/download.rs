@@ -1,39 +1,30 @@
 //! `GET /files/download`: a file's bytes, one range of them, or some of its lines.
 //!
-//! A file is read in large pieces on the blocking pool, one piece ahead of the connection and never
-//! more, so a client that reads slowly holds a descriptor and two buffers but no thread. Symbolic
-//! links are followed; only regular files are served. A file whose size the kernel gives as zero
-//! may still have content (everything in /proc): it is read first and then served like any other.
+//! Symbolic links are followed; only regular files are served. A file whose size the kernel gives as
+//! zero may still have content (everything in /proc): it is read first and then served like any
+//! other. How a file is read is in `pieces`.
 
-use std::{
-    fs::File,
-    os::unix::fs::FileExt,
-    path::Path,
-    sync::{Arc, Mutex, PoisonError},
-};
+use std::{fs::File, os::unix::fs::FileExt, path::Path, sync::Arc};
 
 use axum::{
     body::Body,
     response::{IntoResponse, Response},
 };
 use bytes::Bytes;
-use futures_util::{Stream, stream};
+use futures_util::stream;
 use http::{HeaderMap, HeaderValue, StatusCode, header};
 use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat};
-use tokio::task::{JoinHandle, spawn_blocking};
+use tokio::task::spawn_blocking;
 
 use super::{
     caller::Caller,
     conditional::{self, Verdict, Version},
     error::{Error, Result},
     lines::Lines,
+    pieces::{PIECE, Pieces},
     query::Query,
     range::{Wanted, wanted},
 };
-
-/// One read, and the most that a download holds twice. Larger pieces are not faster; smaller ones
-/// pay for the hand-over between threads.
-const PIECE: usize = 512 * 1024;
 
 /// The most that is read of a file whose size is unknown beforehand. Kernel files are far smaller.
 const MAX_UNSIZED: u64 = 16 * 1024 * 1024;
@@ -164,77 +155,14 @@ fn read_unsized(file: &File, path: &Path) -> Result<Vec<u8>> {
 /// What fits one piece is read now, on the thread that is here anyway.
 fn content(file: File, path: &Path, start: u64, length: u64) -> Result<Body> {
     if length > PIECE as u64 {
-        return Ok(Body::from_stream(pieces(file, start, length)));
+        return Ok(Body::from_stream(
+            Pieces::new(file, start, length).into_stream(),
+        ));
     }
     let mut small = vec![0; index(length)];
     file.read_exact_at(&mut small, start)
         .map_err(|e| Error::io("reading", path, e))?;
     Ok(Body::from(small))
-}
-
-/// Buffers that go round between the reader and the connection.
-#[derive(Default)]
-struct Buffers(Mutex<Vec<Vec<u8>>>);
-
-impl Buffers {
-    fn take(self: &Arc<Self>) -> Buffer {
-        let free = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        Buffer {
-            bytes: free.unwrap_or_else(|| vec![0; PIECE]),
-            filled: 0,
-            home: self.clone(),
-        }
-    }
-}
-
-struct Buffer {
-    bytes: Vec<u8>,
-    filled: usize,
-    home: Arc<Buffers>,
-}
-
-impl AsRef<[u8]> for Buffer {
-    fn as_ref(&self) -> &[u8] {
-        &self.bytes[..self.filled]
-    }
-}
-
-impl Drop for Buffer {
-    fn drop(&mut self) {
-        let mut free = self.home.0.lock().unwrap_or_else(PoisonError::into_inner);
-        free.push(std::mem::take(&mut self.bytes));
-    }
-}
-
-type Read = JoinHandle<std::io::Result<Bytes>>;
-
-fn pieces(file: File, start: u64, length: u64) -> impl Stream<Item = std::io::Result<Bytes>> {
-    let file = Arc::new(file);
-    let buffers = Arc::new(Buffers::default());
-    let read = move |at: u64| -> Option<Read> {
-        let left = (start + length).checked_sub(at).filter(|left| *left > 0)?;
-        let (file, mut buffer) = (file.clone(), buffers.take());
-        let size = index(left.min(PIECE as u64));
-        Some(spawn_blocking(move || {
-            // A file that became shorter ends the connection: the promised length cannot be kept.
-            file.read_exact_at(&mut buffer.bytes[..size], at)?;
-            buffer.filled = size;
-            Ok(Bytes::from_owner(buffer))
-        }))
-    };
-    // Begun inside the stream: there is a runtime then.
-    stream::unfold((start, None::<Read>), move |(at, ahead)| {
-        let current = ahead.or_else(|| read(at));
-        let next = at.saturating_add(PIECE as u64);
-        let read = &read;
-        let following = current.is_some().then(|| read(next)).flatten();
-        async move {
-            let piece = current?
-                .await
-                .unwrap_or_else(|lost| Err(std::io::Error::other(lost)));
-            Some((piece, (next, following)))
-        }
-    })
 }
 
 fn lines(file: File, wanted: Lines) -> Response {

@@ -42,6 +42,7 @@ use super::{
     permission::Attributes,
     query::Query,
     staged::Staged,
+    upload::drain,
 };
 
 #[derive(Serialize, Default)]
@@ -71,8 +72,9 @@ pub(super) async fn put(caller: Caller, uri: Uri, mut body: Body) -> Result<Json
         let piece = frame
             .map_err(io::Error::other)
             .map(|frame| frame.into_data().unwrap_or_default());
-        // The thread has ended: its answer is ready.
+        // The thread has ended early: it has found something wrong.
         if pieces.send(piece).await.is_err() {
+            drain(&mut body).await;
             break;
         }
     }
@@ -194,17 +196,8 @@ impl Target<'_> {
                     .map_err(writing);
             }
             EntryType::Fifo | EntryType::Char | EntryType::Block => {
-                let head = entry.header();
-                let number = |part: io::Result<Option<u32>>| part.ok().flatten().unwrap_or(0);
-                let device = makedev(number(head.device_major()), number(head.device_minor()));
-                let kind = match kind {
-                    EntryType::Fifo => FileType::Fifo,
-                    EntryType::Char => FileType::CharacterDevice,
-                    _ => FileType::BlockDevice,
-                };
                 clear(&above, &last, false).map_err(writing)?;
-                let mode = Mode::from_raw_mode(attributes.mode.unwrap_or(0o600));
-                mknodat(&above, &last, kind, mode, device).map_err(writing)?;
+                make_node(entry.header(), &above, &last).map_err(writing)?;
             }
             other => {
                 return Err(Error::BadContent(format!(
@@ -270,6 +263,18 @@ impl Target<'_> {
         }
         Ok(())
     }
+}
+
+fn make_node(head: &Header, above: &OwnedFd, name: &OsStr) -> Result<(), Errno> {
+    let kind = match head.entry_type() {
+        EntryType::Fifo => FileType::Fifo,
+        EntryType::Char => FileType::CharacterDevice,
+        _ => FileType::BlockDevice,
+    };
+    let number = |part: io::Result<Option<u32>>| part.ok().flatten().unwrap_or(0);
+    let device = makedev(number(head.device_major()), number(head.device_minor()));
+    let mode = Mode::from_raw_mode(head.mode().unwrap_or(0o600) & 0o7777);
+    mknodat(above, name, kind, mode, device)
 }
 
 fn write_file<R: Read>(

@@ -22,6 +22,7 @@ mod lines;
 mod multipart;
 mod path;
 mod permission;
+mod pieces;
 mod query;
 mod range;
 mod remove;
@@ -248,11 +249,26 @@ fn json_answer(body: Body) -> Response {
     response
 }
 
+/// An answer of this size is worth a look at the heap when it is gone.
+const LARGE_ANSWER: usize = 1024 * 1024;
+
 fn many(answer: walk::Answer) -> Response {
+    struct GiveBack;
+
+    impl Drop for GiveBack {
+        fn drop(&mut self) {
+            crate::sys::heap::give_back();
+        }
+    }
+
     let pieces = answer.finish();
     let length: usize = pieces.iter().map(bytes::Bytes::len).sum();
-    let stream =
-        futures_util::stream::iter(pieces.into_iter().map(Ok::<_, std::convert::Infallible>));
+    let large = (length >= LARGE_ANSWER).then_some(GiveBack);
+    // Dropped with the stream, after the pieces.
+    let stream = futures_util::stream::unfold((pieces.into_iter(), large), async |mut rest| {
+        let piece = rest.0.next()?;
+        Some((Ok::<_, std::convert::Infallible>(piece), rest))
+    });
     let mut response = json_answer(Body::from_stream(stream));
     response
         .headers_mut()

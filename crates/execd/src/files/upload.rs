@@ -78,22 +78,26 @@ pub(super) async fn upload(caller: Caller, headers: HeaderMap, mut body: Body) -
     match result {
         Ok(()) => form.publish().await,
         Err(error) => {
-            // Whether the rest came or not changes nothing for the answer.
-            let _ = tokio::time::timeout(DRAIN_TIME, drain(&mut body)).await;
+            drain(&mut body).await;
             Err(error)
         }
     }
 }
 
-async fn drain(body: &mut Body) {
-    let mut left = MAX_DRAIN;
-    while let Some(Ok(frame)) = body.frame().await {
-        let size = frame.data_ref().map_or(0, Bytes::len);
-        let Some(rest) = left.checked_sub(size) else {
-            return;
-        };
-        left = rest;
-    }
+/// Reads on what is left of a body that is refused, within limits.
+pub(super) async fn drain(body: &mut Body) {
+    let rest = async {
+        let mut left = MAX_DRAIN;
+        while let Some(Ok(frame)) = body.frame().await {
+            let size = frame.data_ref().map_or(0, Bytes::len);
+            let Some(rest) = left.checked_sub(size) else {
+                return;
+            };
+            left = rest;
+        }
+    };
+    // Whether the rest came or not changes nothing for the answer.
+    let _ = tokio::time::timeout(DRAIN_TIME, rest).await;
 }
 
 struct Form {
