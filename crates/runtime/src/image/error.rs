@@ -65,7 +65,7 @@ pub enum Error {
     },
     /// A layer is larger than the store allows.
     #[error(
-        "{what} exceeds the limit of {limit} {unit}; raise images.limits.{setting} if you trust it"
+        "{what} exceeds the limit of {limit} {unit}; raise {setting} of the image store if you trust it"
     )]
     TooLarge {
         /// Which layer or document.
@@ -74,7 +74,7 @@ pub enum Error {
         limit: u64,
         /// Of what.
         unit: &'static str,
-        /// The setting that moves it.
+        /// The field of [`super::Limits`] that moves it.
         setting: &'static str,
     },
     /// The disk under the store is full.

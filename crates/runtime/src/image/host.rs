@@ -319,7 +319,7 @@ impl Builder {
     fn extra(&mut self, path: &Path) -> Result<(), Error> {
         let refuse = |message: &str| {
             Err(Error::InvalidReference {
-                reference: format!("images.host_directories: {}", path.display()),
+                reference: format!("host_directories: {}", path.display()),
                 message: message.to_owned(),
             })
         };

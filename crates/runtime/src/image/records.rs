@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::collections::hash_map::Entry;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
 use api::id::SnapshotId;
@@ -67,10 +68,21 @@ impl Inner {
             image: id.clone(),
             store: Arc::clone(self),
         };
+        let mut has_displaced = false;
         self.change_names_locked(&records, |all| {
-            all.extend(names.iter().map(|name| (name.clone(), id.clone())));
+            for name in names {
+                let before = all.insert(name.clone(), id.clone());
+                has_displaced |= before.is_some_and(|before| before != id);
+            }
             Ok(())
         })?;
+        drop(records);
+        if has_displaced && self.may_collect.load(Ordering::Acquire) {
+            // The image is here either way; what it replaced can wait for the next time.
+            if let Err(error) = self.collect() {
+                tracing::warn!(%error, "images could not be tidied up");
+            }
+        }
         Ok(lease)
     }
 

@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use api::id::SnapshotId;
@@ -37,6 +38,9 @@ pub(super) struct Inner {
     /// Layers being downloaded and unpacked at once.
     pub(super) layer_slots: Semaphore,
     index: Mutex<Index>,
+    /// Whether every lease of an earlier process has been taken again, so that the store may
+    /// collect by itself.
+    pub(super) may_collect: AtomicBool,
     /// Held by whoever changes the files that say what the store holds.
     pub(super) records: Mutex<()>,
     layer_locks: Mutex<HashMap<Digest, Weak<tokio::sync::Mutex<()>>>>,
@@ -105,6 +109,7 @@ impl Store {
             client: Client::new(),
             flights: Flights::default(),
             index: Mutex::new(index),
+            may_collect: AtomicBool::new(false),
             records: Mutex::new(()),
             layer_locks: Mutex::new(HashMap::new()),
             _lock: lock,
@@ -252,9 +257,11 @@ impl Store {
     }
 
     /// Removes images without a name, layers without an image and downloads without a pull;
-    /// never what a lease, a name or a snapshot needs.
+    /// never what a lease, a name or a snapshot needs. From the first call on the store does so
+    /// by itself whenever a pull takes a name from another image.
     pub async fn gc(&self) -> Result<Collected, Error> {
         let store = self.clone();
+        store.inner.may_collect.store(true, Ordering::Release);
         run_blocking(move || store.inner.collect()).await
     }
 
