@@ -20,9 +20,8 @@
 //! ```
 //!
 //! Layers hold files with the owners that the image names (root is 0), so a sandbox must mount
-//! them idmapped. Deletions are overlayfs's own: a whiteout is a character device 0:0, an opaque
-//! directory carries `trusted.overlay.opaque` and `user.overlay.opaque`, so that both a mount by
-//! the host's root and one inside a user namespace (`userxattr`) see it.
+//! them idmapped. Deletions are overlayfs's own, as a mount by the host's root reads them: a
+//! whiteout is a character device 0:0, an opaque directory carries `trusted.overlay.opaque`.
 //!
 //! An image that is here is here for everyone who may use this store: credentials decide about
 //! pulling it, not about using it.

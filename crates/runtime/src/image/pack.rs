@@ -215,10 +215,9 @@ impl<W: Write> Packer<'_, W> {
             let Ok(text) = std::str::from_utf8(name) else {
                 continue;
             };
-            let overlay = text
-                .strip_prefix("trusted.overlay.")
-                .or(text.strip_prefix("user.overlay."));
-            match overlay {
+            // In `user.` these names say nothing: anyone may have set them.
+            let is_idle = text.starts_with("user.overlay.");
+            match text.strip_prefix("trusted.overlay.") {
                 Some("opaque") => is_opaque = true,
                 Some("redirect" | "metacopy") if self.kind == Tree::Layer => {
                     return Err(self.refuse(
@@ -226,6 +225,7 @@ impl<W: Write> Packer<'_, W> {
                         "overlayfs moved it from below, which a layer alone cannot say",
                     ));
                 }
+                _ if is_idle => {}
                 Some(_) => {}
                 None if text == "security.capability" || text.starts_with("user.") => {
                     let mut value = vec![0_u8; XATTR_BYTES_MAX];

@@ -218,6 +218,10 @@ async fn an_exported_image_is_the_same_when_it_comes_back() {
     let upper = place.directory.path().join("upper");
     std::fs::create_dir(&upper).unwrap();
     std::fs::write(upper.join("written"), "by the sandbox").unwrap();
+    // A mark that anyone can make must not hide anything.
+    std::fs::create_dir(upper.join("merged")).unwrap();
+    let none = rustix::fs::XattrFlags::empty();
+    rustix::fs::setxattr(upper.join("merged"), "user.overlay.opaque", b"y", none).unwrap();
     run(
         "mknod",
         &[
@@ -258,6 +262,11 @@ async fn an_exported_image_is_the_same_when_it_comes_back() {
         }
         let opaque = theirs.layers[layers - 2].join("d");
         let mut value = [0; 4];
+        if layers == 3 {
+            let merged = theirs.layers[0].join("merged");
+            let mark = rustix::fs::lgetxattr(merged, "trusted.overlay.opaque", &mut value[..]);
+            assert_eq!(mark, Err(rustix::io::Errno::NODATA));
+        }
         assert_eq!(
             rustix::fs::lgetxattr(opaque, "trusted.overlay.opaque", &mut value[..]),
             Ok(1)

@@ -50,20 +50,15 @@ fn an_overlay_of_the_layers_shows_what_the_image_means() {
             .await
             .unwrap()
     });
-    // As the host's root mounts it, and as the root of a user namespace does.
-    for option in ["", ",userxattr"] {
-        let options = format!("lowerdir={}{option}", join(&prepared.layers));
-        run("mount", &["-t", "overlay", "-o", &options, "overlay", path]);
-        let list = |name: &str| run("ls", &["-A", target.path().join(name).to_str().unwrap()]);
-        assert_eq!(list("opaque"), "above\n", "{option}");
-        assert_eq!(list("remade"), "above\n", "{option}");
-        assert_eq!(list("merged"), "above\nbelow\n", "{option}");
-        assert_eq!(
-            list(""),
-            "bin\netc\nmerged\nopaque\nremade\nreplaced\ntmp\n",
-            "{option}"
-        );
-        assert_eq!(run("chroot", &[path, "/bin/cat", "/replaced"]), "new");
-        run("umount", &[path]);
-    }
+    let options = format!("lowerdir={}", join(&prepared.layers));
+    run("mount", &["-t", "overlay", "-o", &options, "overlay", path]);
+    let list = |name: &str| run("ls", &["-A", target.path().join(name).to_str().unwrap()]);
+    assert_eq!(list("opaque"), "above\n");
+    assert_eq!(list("remade"), "above\n");
+    assert_eq!(list("merged"), "above\nbelow\n");
+    assert_eq!(
+        list(""),
+        "bin\netc\nmerged\nopaque\nremade\nreplaced\ntmp\n"
+    );
+    assert_eq!(run("chroot", &[path, "/bin/cat", "/replaced"]), "new");
 }

@@ -22,9 +22,10 @@ const DEPTH_MAX: usize = 255;
 /// them. A full distribution has some 10 MiB.
 const DIRECTORY_NAMES_BYTES_MAX: usize = 64 << 20;
 
-/// The names overlayfs gives its mark for "hides what is below": one when the host's root
-/// mounted it, one when a user namespace's root did.
-pub(super) const OPAQUE_XATTRS: [&str; 2] = ["trusted.overlay.opaque", "user.overlay.opaque"];
+/// overlayfs's mark for "hides what is below", as a mount by the host's root reads it. Its other
+/// spelling, in `user.`, is for mounts by others: a sandbox could set it, and copying a directory
+/// up would copy it.
+pub(super) const OPAQUE_XATTR: &str = "trusted.overlay.opaque";
 
 /// What stands at a name before an entry is put there.
 #[derive(PartialEq, Eq)]
@@ -167,15 +168,8 @@ impl Unpacker<'_> {
     }
 
     pub(super) fn set_opaque(&self, directory: BorrowedFd<'_>) -> Result<(), Error> {
-        for name in OPAQUE_XATTRS {
-            match fs::fsetxattr(directory, name, b"y", fs::XattrFlags::empty()) {
-                // A file system without user xattrs is one that no user namespace can use as
-                // a layer with opaque directories either.
-                Err(Errno::OPNOTSUPP) if name.starts_with("user.") => {}
-                other => other.map_err(|e| self.failed("marking opaque", Path::new("."), e))?,
-            }
-        }
-        Ok(())
+        fs::fsetxattr(directory, OPAQUE_XATTR, b"y", fs::XattrFlags::empty())
+            .map_err(|e| self.failed("marking opaque", Path::new("."), e))
     }
 
     pub(super) fn remember_times(
