@@ -1,12 +1,11 @@
 //! What every long-running process of ours does the same way: configuration, logs, metrics, a
-//! tree of tasks that ends in order, a clock that tests can drive, and one HTTP shell.
+//! tree of tasks that ends in order, and one HTTP shell.
 //!
 //! Knows no route, no sandbox and no backend. Forces no runtime flavour on its user: everything
 //! here works on a single thread.
 
 #![forbid(unsafe_code)]
 
-pub mod clock;
 #[cfg(feature = "config")]
 pub mod config;
 pub mod error;
@@ -19,5 +18,4 @@ pub mod signal;
 pub mod tasks;
 pub mod telemetry;
 
-pub use clock::Clock;
 pub use tasks::{Spawner, Tasks};

@@ -10,7 +10,6 @@ mod command;
 pub mod config;
 pub mod http;
 pub mod metrics;
-mod notify;
 pub mod proxy;
 pub mod run;
 pub mod store;

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::Tasks;
+use daemon::{Tasks, notify};
 use daemon::http::{Limits, Listener};
 use daemon::signal::Termination;
 use lifecycle::Service;
@@ -18,7 +18,6 @@ use tokio::net::{TcpListener, TcpSocket};
 
 use crate::config::{Config, RuntimeKind, StoreKind};
 use crate::http::App;
-use crate::notify;
 use crate::store::{Postgres, Sqlite};
 
 /// How long what is under way may take to reach the store once no request is in work any more.

@@ -1,0 +1,221 @@
+//! How fast the server is, over loopback with keep-alive clients: `make bench-server`.
+//!
+//! Starts `osb server` of the same build with a directory of its own and real sandboxes of the
+//! image `host`. Prints what was measured beside what we promise; on a noisy machine only the
+//! ratios within one run mean much, so nothing here fails.
+
+#![expect(clippy::unwrap_used, reason = "a bench that cannot go on stops")]
+#![expect(clippy::print_stdout, reason = "it prints")]
+
+#[path = "server/client.rs"]
+mod client;
+#[path = "server/numbers.rs"]
+mod numbers;
+#[path = "server/subject.rs"]
+mod subject;
+
+use std::time::Duration;
+
+use client::Sandbox;
+use numbers::{Samples, millis, report};
+use subject::Subject;
+use tokio::time::Instant;
+
+/// Sandboxes made one after the other.
+const SEQUENTIAL: usize = 200;
+
+/// Sandboxes asked for at once.
+const BURST: usize = 100;
+
+/// Commands to compare the proxy with the daemon itself.
+const COMMANDS: usize = 300;
+
+/// How long requests are counted for.
+const LOAD: Duration = Duration::from_secs(4);
+
+/// Connections that send requests at once.
+const LOAD_CONNECTIONS: usize = 16;
+
+/// Bytes of the file that is downloaded.
+const FILE_BYTES: usize = 256 << 20;
+
+/// Sandboxes alive while lists are measured; OSB_BENCH_ALIVE changes it.
+const ALIVE: usize = 1000;
+
+/// How long an idle server is watched.
+const IDLE: Duration = Duration::from_secs(5);
+
+fn main() {
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    runtime.block_on(async {
+        let subject = Subject::start().await;
+        println!("{:<58} {:>14} {:>14}", "what", "measured", "promised");
+        create_to_output(&subject).await;
+        burst(&subject).await;
+        proxy(&subject).await;
+        many(&subject).await;
+        subject.stop().await;
+    });
+}
+
+async fn create_to_output(subject: &Subject) {
+    let client = subject.client();
+    let mut samples = Samples::default();
+    for _ in 0..SEQUENTIAL {
+        let began = Instant::now();
+        let sandbox = client.create().await;
+        sandbox.first_output().await;
+        samples.add(began.elapsed());
+        sandbox.delete().await;
+    }
+    report(
+        "create to first output, p50",
+        &millis(samples.percentile(50)),
+        "8 ms",
+    );
+    report(
+        "create to first output, p99",
+        &millis(samples.percentile(99)),
+        "30 ms",
+    );
+}
+
+async fn burst(subject: &Subject) {
+    let client = subject.client();
+    let began = Instant::now();
+    let creates = (0..BURST).map(|_| {
+        let client = client.clone();
+        tokio::spawn(async move { client.try_create().await })
+    });
+    let creates: Vec<_> = creates.collect();
+    let mut sandboxes = Vec::new();
+    let mut failed = 0;
+    for create in creates {
+        match create.await.unwrap() {
+            Some(sandbox) => sandboxes.push(sandbox),
+            None => failed += 1,
+        }
+    }
+    let took = began.elapsed();
+    report(
+        &format!("{BURST} creates at once, all ready"),
+        &millis(took),
+        "800 ms",
+    );
+    report(
+        &format!("{BURST} creates at once, failed"),
+        &failed.to_string(),
+        "0",
+    );
+    delete_all(sandboxes).await;
+}
+
+async fn delete_all(sandboxes: Vec<Sandbox>) {
+    for sandbox in sandboxes {
+        sandbox.delete().await;
+    }
+}
+
+async fn proxy(subject: &Subject) {
+    let sandbox = subject.client().create().await;
+    let (proxied, direct) = (sandbox.proxied(), sandbox.direct(subject.data_dir()));
+
+    // Turn and turn about, so that the machine's moods meet both.
+    let (mut through, mut straight) = (Samples::default(), Samples::default());
+    for _ in 0..COMMANDS {
+        for (way, samples) in [(&proxied, &mut through), (&direct, &mut straight)] {
+            let began = Instant::now();
+            way.command().await;
+            samples.add(began.elapsed());
+        }
+    }
+    let added = through
+        .percentile(50)
+        .saturating_sub(straight.percentile(50));
+    report(
+        "command directly, p50",
+        &millis(straight.percentile(50)),
+        "",
+    );
+    report(
+        "command through the proxy, p50",
+        &millis(through.percentile(50)),
+        "",
+    );
+    report("the proxy adds, p50", &millis(added), "0.3 ms");
+
+    let mut rates = [0.0; 2];
+    for _ in 0..2 {
+        for (rate, way) in rates.iter_mut().zip([&proxied, &direct]) {
+            *rate += way.requests_per_second(LOAD_CONNECTIONS, LOAD / 2).await / 2.0;
+        }
+    }
+    ratio("requests per second", rates[0], rates[1], "70 %");
+
+    sandbox.make_file("/tmp/large", FILE_BYTES).await;
+    let mut rates = [0.0; 2];
+    for _ in 0..2 {
+        for (rate, way) in rates.iter_mut().zip([&proxied, &direct]) {
+            let began = Instant::now();
+            let bytes = way.download("/tmp/large").await;
+            assert_eq!(bytes, FILE_BYTES);
+            *rate += bytes as f64 / (1 << 20) as f64 / began.elapsed().as_secs_f64() / 2.0;
+        }
+    }
+    ratio("MiB per second", rates[0], rates[1], "80 %");
+    sandbox.delete().await;
+}
+
+fn ratio(what: &str, proxied: f64, direct: f64, promised: &str) {
+    report(&format!("{what}, directly"), &format!("{direct:.0}"), "");
+    report(
+        &format!("{what}, through the proxy"),
+        &format!("{proxied:.0}"),
+        "",
+    );
+    let share = format!("{:.0} %", 100.0 * proxied / direct);
+    report(
+        &format!("{what}, share that the proxy keeps"),
+        &share,
+        promised,
+    );
+}
+
+async fn many(subject: &Subject) {
+    let alive = std::env::var("OSB_BENCH_ALIVE").map_or(ALIVE, |text| text.parse().unwrap());
+    let client = subject.client();
+    let mut sandboxes = Vec::with_capacity(alive);
+    while sandboxes.len() < alive {
+        sandboxes.push(client.create().await);
+    }
+    let path = format!("/v1/sandboxes/{}", sandboxes[alive / 2].id);
+    for (what, path, promised) in [
+        ("list", "/v1/sandboxes?pageSize=200", "5 ms"),
+        ("get", path.as_str(), "0.5 ms"),
+    ] {
+        let mut samples = Samples::default();
+        for _ in 0..COMMANDS {
+            let began = Instant::now();
+            client.get(path).await;
+            samples.add(began.elapsed());
+        }
+        let what = format!("{what} with {alive} sandboxes, p50");
+        report(&what, &millis(samples.percentile(50)), promised);
+    }
+    let (cpu, memory) = subject.watch_idle(IDLE).await;
+    report(
+        &format!("idle with {alive} sandboxes, of a core"),
+        &format!("{cpu:.2} %"),
+        "1 %",
+    );
+    let memory = format!("{:.0} MiB", memory as f64 / (1 << 20) as f64);
+    report(
+        &format!("memory with {alive} sandboxes"),
+        &memory,
+        "100 MiB",
+    );
+    delete_all(sandboxes).await;
+}
