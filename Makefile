@@ -38,3 +38,15 @@ lint: ## The quick gates: format, tidy, clippy.
 .PHONY: specs
 specs: ## Write specs/ anew from the types.
 	cargo run --locked -q -p api --example specs
+
+.PHONY: contract
+contract: ## How our API documents compare with the published protocol.
+	cargo test --locked -q -p api --test contract -- --nocapture
+
+.PHONY: fuzz
+fuzz: ## Fuzz every parser for a minute.
+	tools/fuzz
+
+.PHONY: test-clients
+test-clients: build ## The published clients against a real server.
+	tests/clients/lifecycle/run
