@@ -153,10 +153,17 @@ async fn root_filesystems_are_imported_from_a_tar_and_a_directory() {
         &[tree.join("null").to_str().unwrap(), "c", "1", "3"],
     );
     run("chown", &["12:34", tree.join("etc/name").to_str().unwrap()]);
-    let (plain, archive) = (scratch.path().join("tree.tar"), scratch.path().join("tree.tar.zst"));
+    let (plain, archive) = (
+        scratch.path().join("tree.tar"),
+        scratch.path().join("tree.tar.zst"),
+    );
     let (from, to) = (tree.to_str().unwrap(), plain.to_str().unwrap());
     run("tar", &["-C", from, "--exclude=socket", "-cf", to, "."]);
-    std::fs::write(&archive, zstd::encode_all(File::open(&plain).unwrap(), 3).unwrap()).unwrap();
+    std::fs::write(
+        &archive,
+        zstd::encode_all(File::open(&plain).unwrap(), 3).unwrap(),
+    )
+    .unwrap();
     let place = Place::new();
     for (import, name) in [
         (Import::Directory(tree.clone()), "a:1"),
