@@ -19,6 +19,11 @@ test: ## Everything a contributor needs to trust a change.
 	tools/setup test
 	tools/test
 
+.PHONY: test-escape
+test-escape: ## Hostile programs in real sandboxes, and what they must not be able to do (root).
+	cargo build --locked -p execd
+	cargo test --locked -p runtime --test escape
+
 .PHONY: setup
 setup: ## Install what building and testing need.
 	tools/setup test

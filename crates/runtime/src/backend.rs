@@ -19,6 +19,7 @@ use lifecycle::backend::{
 };
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
+use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, Layout};
@@ -29,14 +30,15 @@ use crate::sandbox::create::{chain, create, image_error};
 use crate::sandbox::skeleton::Skeletons;
 use crate::sandbox::{Sandbox, State, logs, removal, snapshot};
 use crate::spawner::Spawner;
-use crate::{cgroup, image, program};
+use crate::{cgroup, image, lock, program};
 
 /// Creations that are worked on at once; the others wait their turn. More only add to each
 /// other's latency: the kernel makes namespaces and mounts one at a time.
 const CREATIONS_MAX: usize = 32;
 
-/// Directories that are removed at once. Removal is disk work nobody waits for.
-const REMOVALS_MAX: usize = 2;
+/// Directories that are removed at once. Nobody waits for it, but a disk that discards each freed
+/// block takes some 20 ms for a sandbox, and removal must keep up with creation.
+const REMOVALS_MAX: usize = 8;
 
 /// Events that a slow listener may fall behind by before it must list.
 const EVENTS_BEHIND_MAX: usize = 1024;
@@ -72,11 +74,13 @@ pub(crate) struct Shared {
     pub(crate) tasks: TaskTracker,
     /// Deletions that go on behind their callers.
     pub(crate) behind: TaskTracker,
+    /// Ends the tasks that follow sandboxes, when the backend is dropped.
+    pub(crate) stop: CancellationToken,
     pub(crate) removals: Semaphore,
     creations: Semaphore,
     sandboxes: Mutex<HashMap<SandboxId, Entry>>,
     events: broadcast::Sender<Event>,
-    _lock: File,
+    pub(crate) lock: Arc<File>,
 }
 
 enum Entry {
@@ -111,11 +115,12 @@ impl Embedded {
             skeletons: Skeletons::default(),
             tasks: TaskTracker::new(),
             behind: closed_tracker(),
+            stop: CancellationToken::new(),
             removals: Semaphore::new(REMOVALS_MAX),
             creations: Semaphore::new(CREATIONS_MAX),
             sandboxes: Mutex::new(HashMap::new()),
             events: broadcast::Sender::new(EVENTS_BEHIND_MAX),
-            _lock: ready.lock,
+            lock: Arc::new(ready.lock),
             layout,
             config,
         });
@@ -125,6 +130,13 @@ impl Embedded {
             .await
             .map_err(|error| unavailable(&error))?;
         ready.found.settle(&shared).await;
+        // Every sandbox has its lease by now: what nothing needs may go, behind our back.
+        let images = shared.images.clone();
+        shared.tasks.spawn(async move {
+            if let Err(error) = images.gc().await {
+                tracing::warn!(error = %chain(&error), "images could not be tidied up");
+            }
+        });
         Ok(Self { shared })
     }
 
@@ -155,7 +167,7 @@ fn make_ready(config: &Config, layout: &Layout) -> Result<Ready, Error> {
         move |source: std::io::Error| failed(action, source)
     };
     make_directories(layout).map_err(io("making directories in"))?;
-    let lock = lock(layout)?;
+    let lock = lock::take(&layout.lock())?;
     raise_open_files();
     let images = image::Store::open(&layout.images(), config.images.clone())
         .map_err(|error| unavailable(&error))?;
@@ -195,28 +207,6 @@ fn make_directories(layout: &Layout) -> std::io::Result<()> {
     Ok(())
 }
 
-fn lock(layout: &Layout) -> Result<File, Error> {
-    let path = layout.lock();
-    let action = || format!("locking {}", path.display());
-    let file = File::options()
-        .create(true)
-        .truncate(false)
-        .write(true)
-        .open(&path)
-        .map_err(|source| failed(action(), source))?;
-    match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::Unavailable {
-            backend: "embedded",
-            message: format!(
-                "another server uses {}; stop it first",
-                layout.root().display()
-            ),
-        }),
-        Err(errno) => Err(failed(action(), errno.into())),
-    }
-}
-
 /// Each sandbox costs the server about six descriptors.
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -234,6 +224,12 @@ fn unavailable(error: &dyn std::error::Error) -> Error {
     Error::Unavailable {
         backend: "embedded",
         message: chain(error),
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.stop.cancel();
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
+use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::io::Errno;
 use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags,
@@ -18,6 +18,10 @@ use crate::sys::{self, MountChange};
 
 /// `/dev/shm` is as large as Docker's; what is in it counts against the memory limit anyway.
 const SHM_SIZE: &str = "64m";
+
+/// Terminals of one sandbox. All sandboxes share the machine's (3,072 by default), so none may
+/// have most of them.
+const TERMINALS_MAX: &str = "256";
 
 /// A string option of fsconfig(2) has at most 255 bytes.
 const OPTION_BYTES_MAX: usize = 255;
@@ -78,11 +82,7 @@ struct Mask {
 }
 
 /// Moves this process into a mount namespace of its own that holds one small tmpfs: places to
-/// attach to, an empty file and an empty directory to mask with, and the `/dev` of every
-/// sandbox.
-///
-/// `/dev` is one directory shared read-only by all of them: there is nothing to write in it, and
-/// fifteen inodes per sandbox would be the largest part of its kernel memory.
+/// attach to, and an empty file and an empty directory to mask with.
 pub(crate) fn prepare_scaffold() -> rustix::io::Result<Scaffold> {
     let masks = Masks {
         proc: existing("/proc", &MASKED_PROC),
@@ -126,23 +126,11 @@ fn existing(root: &str, names: &[&'static str]) -> Vec<Mask> {
 
 fn furnish() -> rustix::io::Result<()> {
     let mode = Mode::from_raw_mode;
-    for directory in [
-        "root", "writable", "layers", "nothing", "dev", "dev/pts", "dev/shm",
-    ] {
+    for directory in ["root", "writable", "layers", "nothing"] {
         rustix::fs::mkdir(directory, mode(0o755))?;
     }
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     rustix::fs::open("empty", flags, mode(0o444))?;
-    for (name, major, minor) in DEVICES {
-        let path = format!("dev/{name}");
-        let device = rustix::fs::makedev(major, minor);
-        rustix::fs::mknodat(CWD, &path, FileType::CharacterDevice, mode(0o666), device)?;
-        // mknod applied the umask.
-        rustix::fs::chmod(&path, mode(0o666))?;
-    }
-    for (name, target) in DEVICE_LINKS {
-        rustix::fs::symlink(target, format!("dev/{name}"))?;
-    }
     Ok(())
 }
 
@@ -313,33 +301,49 @@ fn mount_sys(root: &OwnedFd, scaffold: &Scaffold, request: &Request) -> rustix::
     mask(sysfs.as_fd(), &scaffold.masks.sys)
 }
 
+/// One small filesystem is both `/dev`, read-only, and `/dev/shm`, writable. Each sandbox has its
+/// own: on inodes shared with others, locks and inotify would tell sandboxes of each other.
 fn mount_dev(root: &OwnedFd, request: &Request) -> rustix::io::Result<()> {
-    let flags = MountAttrFlags::MOUNT_ATTR_RDONLY
-        | MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let dev = clone_tree(CWD, "dev", flags)?;
-    attach(dev.as_fd(), fixed(root, "dev")?.as_fd(), "")?;
-    let (owner, terminals) = (
-        request.first_id.to_string(),
-        // Group 5 is `tty` in every distribution.
-        (request.first_id + 5).to_string(),
-    );
     let no_exec = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    let options = [("size", SHM_SIZE), ("mode", "0755")];
+    let dev = filesystem("tmpfs", &options, no_exec)?;
+    make_devices(dev.as_fd(), request.first_id)?;
+    attach(dev.as_fd(), fixed(root, "dev")?.as_fd(), "")?;
+    // Group 5 is `tty` in every distribution.
+    let terminals = (request.first_id + 5).to_string();
     let options = [
         ("gid", terminals.as_str()),
         ("mode", "0620"),
         ("ptmxmode", "0666"),
+        ("max", TERMINALS_MAX),
     ];
     let pts = filesystem("devpts", &options, no_exec)?;
     attach(pts.as_fd(), dev.as_fd(), "pts")?;
-    let options = [
-        ("size", SHM_SIZE),
-        ("mode", "1777"),
-        ("uid", owner.as_str()),
-        ("gid", owner.as_str()),
-    ];
-    let shm = filesystem("tmpfs", &options, HARMLESS)?;
-    attach(shm.as_fd(), dev.as_fd(), "shm")
+    let shm = clone_tree(dev.as_fd(), "shm", HARMLESS)?;
+    attach(shm.as_fd(), dev.as_fd(), "shm")?;
+    let change = MountChange {
+        set: u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits()),
+        ..MountChange::default()
+    };
+    sys::change_mount(dev.as_fd(), c"", change)
+}
+
+fn make_devices(dev: BorrowedFd<'_>, first_id: u32) -> rustix::io::Result<()> {
+    let mode = Mode::from_raw_mode;
+    for (name, major, minor) in DEVICES {
+        let device = rustix::fs::makedev(major, minor);
+        rustix::fs::mknodat(dev, name, FileType::CharacterDevice, mode(0o666), device)?;
+        // mknod applied the umask.
+        rustix::fs::chmodat(dev, name, mode(0o666), AtFlags::empty())?;
+    }
+    for (name, target) in DEVICE_LINKS {
+        rustix::fs::symlinkat(target, dev, name)?;
+    }
+    rustix::fs::mkdirat(dev, "pts", mode(0o755))?;
+    rustix::fs::mkdirat(dev, "shm", mode(0o755))?;
+    let (user, group) = (Uid::from_raw(first_id), Gid::from_raw(first_id));
+    rustix::fs::chownat(dev, "shm", Some(user), Some(group), AtFlags::empty())?;
+    rustix::fs::chmodat(dev, "shm", mode(0o1777), AtFlags::empty())
 }
 
 /// No setuid, no devices, no programs.

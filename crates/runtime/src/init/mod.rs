@@ -31,6 +31,7 @@ use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libc::sock_filter;
+use rustix::fs::FileType;
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
@@ -191,7 +192,14 @@ fn enter_root(root: &OwnedFd) -> Outcome {
 /// Looks where execd will look, as the user who will run it.
 fn find_entrypoint(request: &Request) -> Outcome {
     let name = request.entrypoint.as_str();
-    let can_run = |path: &str| rustix::fs::access(path, rustix::fs::Access::EXEC_OK);
+    let can_run = |path: &str| {
+        let kind = FileType::from_raw_mode(rustix::fs::stat(path)?.st_mode);
+        if kind.is_file() {
+            rustix::fs::access(path, rustix::fs::Access::EXEC_OK)
+        } else {
+            Err(Errno::ACCESS)
+        }
+    };
     let outcome = if name.is_empty() {
         Ok(())
     } else if name.contains('/') {

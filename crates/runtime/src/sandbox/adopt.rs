@@ -21,7 +21,7 @@ use super::{Alive, Sandbox, State, build, recorded, removal};
 use crate::backend::Shared;
 use crate::cgroup::Tree;
 use crate::config::Layout;
-use crate::sys::{self, ExitStatus};
+use crate::sys;
 
 /// What is on the disk.
 #[derive(Debug, Default)]
@@ -130,21 +130,21 @@ fn adopt(shared: &Shared, directory: PathBuf, record: Record, process: &Process)
     if let Err(error) = &lease {
         tracing::warn!(sandbox_id = %record.id, error = %error, "the image of a sandbox is gone");
     }
-    let lease = lease.ok();
+    let holds = (lease.ok(), shared.lock.clone());
     match reach(shared, &directory, &record, process) {
         Ok(Some(alive)) => {
             let state = match alive.group.is_frozen() {
                 Ok(true) => State::Paused,
                 _ => State::Running,
             };
-            Sandbox::alive(record, process, directory, alive, state, lease)
+            Sandbox::alive(record, process, directory, alive, state, holds)
         }
         outcome => {
             if let Err(error) = outcome {
                 tracing::warn!(sandbox_id = %record.id, error = %error, "a sandbox cannot be reached");
             }
             let exit = exit(shared, &directory, &record);
-            Sandbox::ended(record, process, directory, exit, lease)
+            Sandbox::ended(record, process, directory, exit, holds)
         }
     }
 }
@@ -204,19 +204,9 @@ fn exit(shared: &Shared, directory: &Path, record: &Record) -> Exit {
         .and_then(|metadata| metadata.modified())
         .ok()
         .and_then(|time| Timestamp::try_from(time).ok());
-    Exit {
-        code: match status {
-            Some(ExitStatus::Code(code)) => Some(code),
-            _ => None,
-        },
-        signal: match status {
-            Some(ExitStatus::Signal(signal)) => Some(signal),
-            _ => None,
-        },
-        oom_killed: shared
-            .tree
-            .find(&record.group)
-            .is_ok_and(|group| group.oom_kills() > 0),
-        at,
-    }
+    let was_short_of_memory = shared
+        .tree
+        .find(&record.group)
+        .is_ok_and(|group| group.oom_kills() > 0);
+    super::exit(status, was_short_of_memory, at)
 }

@@ -144,8 +144,8 @@ async fn start(
         entrypoint: record.entrypoint.clone(),
         platform: record.platform.clone(),
     };
-    let lease = Some(image.lease);
-    let sandbox = Sandbox::alive(record, &process, directory, alive, State::Running, lease);
+    let holds = (Some(image.lease), shared.lock.clone());
+    let sandbox = Sandbox::alive(record, &process, directory, alive, State::Running, holds);
     sandbox.follow(shared);
     Ok((sandbox, created))
 }

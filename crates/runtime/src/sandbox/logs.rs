@@ -89,7 +89,8 @@ mod tests {
         check("a\nb\nc\n", 10, 100, ("a\nb\nc\n", false));
         check("a\nb\nc\n", 2, 100, ("b\nc\n", true));
         check("a\nb\nc", 1, 100, ("c", true));
-        check("aaaa\nbb\nc\n", 10, 6, ("c\n", true));
+        check("aaaa\nbb\nc\n", 10, 6, ("bb\nc\n", true));
+        check("aaaa\nbb\nc\n", 10, 4, ("c\n", true));
         check("one long line", 10, 4, ("line", true));
         check("a\n", 0, 100, ("", true));
         check("", 5, 100, ("", false));

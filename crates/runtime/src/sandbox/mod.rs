@@ -21,9 +21,10 @@ pub(crate) mod skeleton;
 pub(crate) mod snapshot;
 pub(crate) mod volume;
 
+use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
 use api::id::SandboxId;
@@ -36,7 +37,7 @@ use tokio::sync::watch;
 
 use crate::backend::Shared;
 use crate::cgroup::Group;
-use crate::image::Lease;
+use crate::image::{ImageId, Lease};
 use crate::spawner::{EXIT_FILE, parse_record};
 use crate::sys::{self, ExitStatus};
 use record::{Process, Record};
@@ -82,10 +83,13 @@ pub(crate) struct Sandbox {
     directory: Mutex<PathBuf>,
     alive: Mutex<Option<Arc<Alive>>>,
     state: watch::Sender<State>,
-    /// Keeps its layers from being removed.
-    _lease: Option<Lease>,
+    /// The image it stands on, and what keeps that image's layers from being removed. Changes
+    /// when the writable layer of an ended sandbox becomes an image itself.
+    base: Mutex<(ImageId, Option<Lease>)>,
     /// Held by whatever changes the sandbox: pause, resume, snapshot, delete.
     pub(crate) change: tokio::sync::Mutex<()>,
+    /// The data directory is let go of only after the lease above.
+    _lock: Arc<File>,
 }
 
 impl Sandbox {
@@ -96,16 +100,17 @@ impl Sandbox {
         directory: PathBuf,
         alive: Alive,
         state: State,
-        lease: Option<Lease>,
+        (lease, lock): (Option<Lease>, Arc<File>),
     ) -> Arc<Self> {
         Arc::new(Self {
+            base: Mutex::new((record.image.clone(), lease)),
             record,
             started_at: Some(process.started_at),
             directory: Mutex::new(directory),
             alive: Mutex::new(Some(Arc::new(alive))),
             state: watch::Sender::new(state),
-            _lease: lease,
             change: tokio::sync::Mutex::new(()),
+            _lock: lock,
         })
     }
 
@@ -115,16 +120,17 @@ impl Sandbox {
         process: &Process,
         directory: PathBuf,
         exit: Exit,
-        lease: Option<Lease>,
+        (lease, lock): (Option<Lease>, Arc<File>),
     ) -> Arc<Self> {
         Arc::new(Self {
+            base: Mutex::new((record.image.clone(), lease)),
             record,
             started_at: Some(process.started_at),
             directory: Mutex::new(directory),
             alive: Mutex::new(None),
             state: watch::Sender::new(State::Exited(exit)),
-            _lease: lease,
             change: tokio::sync::Mutex::new(()),
+            _lock: lock,
         })
     }
 
@@ -149,6 +155,23 @@ impl Sandbox {
             .lock()
             .expect("no code panics with this lock held")
             .clone()
+    }
+
+    /// The image it stands on.
+    pub(crate) fn image(&self) -> ImageId {
+        self.base
+            .lock()
+            .expect("no code panics with this lock held")
+            .0
+            .clone()
+    }
+
+    /// Stands on another image from now on.
+    pub(crate) fn stand_on(&self, image: ImageId, lease: Lease) {
+        *self
+            .base
+            .lock()
+            .expect("no code panics with this lock held") = (image, Some(lease));
     }
 
     pub(crate) fn observe(&self) -> Observed {
@@ -268,14 +291,19 @@ impl Sandbox {
         }
     }
 
-    /// Waits for the end and for kills by the out-of-memory killer, and tells about them.
+    /// Waits for the end and for kills by the out-of-memory killer, and tells about them, for as
+    /// long as the backend is open.
     pub(crate) fn follow(self: &Arc<Self>, shared: &Arc<Shared>) {
-        let (sandbox, shared) = (self.clone(), shared.clone());
-        let tasks = shared.tasks.clone();
-        tasks.spawn(async move { sandbox.follow_to_the_end(&shared).await });
+        let (sandbox, stop) = (self.clone(), shared.stop.clone());
+        // A strong handle would keep the backend open for as long as any sandbox lives.
+        let backend = Arc::downgrade(shared);
+        shared.tasks.spawn(async move {
+            stop.run_until_cancelled(sandbox.follow_to_the_end(&backend))
+                .await;
+        });
     }
 
-    async fn follow_to_the_end(&self, shared: &Shared) {
+    async fn follow_to_the_end(&self, backend: &Weak<Shared>) {
         let Some(alive) = self.live() else { return };
         let status = match alive.group.watch_oom() {
             Ok(mut kills) => {
@@ -285,35 +313,46 @@ impl Sandbox {
                     tokio::select! {
                         biased;
                         status = &mut end => break status,
-                        Some(_) = kills.next() => shared.tell(Event::OutOfMemory { id: self.id().clone() }),
+                        Some(_) = kills.next() => {
+                            if let Some(shared) = backend.upgrade() {
+                                shared.tell(Event::OutOfMemory { id: self.id().clone() });
+                            }
+                        }
                     }
                 }
             }
             Err(_) => exit_status(&alive.pidfd, self).await,
         };
-        let exit = Exit {
-            code: status.and_then(|status| match status {
-                ExitStatus::Code(code) => Some(code),
-                ExitStatus::Signal(_) => None,
-            }),
-            signal: status.and_then(|status| match status {
-                ExitStatus::Signal(signal) => Some(signal),
-                ExitStatus::Code(_) => None,
-            }),
-            oom_killed: alive.group.oom_kills() > 0,
-            at: Some(Timestamp::now()),
+        let Some(shared) = backend.upgrade() else {
+            return;
         };
+        let exit = exit(status, alive.group.oom_kills() > 0, Some(Timestamp::now()));
         self.alive
             .lock()
             .expect("no code panics with this lock held")
             .take();
-        give_back(shared, &alive.group, self.record.slot).await;
+        give_back(&shared, &alive.group, self.record.slot).await;
         drop(alive);
         self.state.send_replace(State::Exited(exit.clone()));
         shared.tell(Event::Exited {
             id: self.id().clone(),
             exit,
         });
+    }
+}
+
+/// How a sandbox ended, where anybody knows.
+pub(crate) fn exit(status: Option<ExitStatus>, oom_killed: bool, at: Option<Timestamp>) -> Exit {
+    let (code, signal) = match status {
+        Some(ExitStatus::Code(code)) => (Some(code), None),
+        Some(ExitStatus::Signal(signal)) => (None, Some(signal)),
+        None => (None, None),
+    };
+    Exit {
+        code,
+        signal,
+        oom_killed,
+        at,
     }
 }
 

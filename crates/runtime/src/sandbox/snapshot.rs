@@ -21,6 +21,7 @@ use rustix::fs::{Mode, OFlags};
 use super::build::{WRITABLE_DIR, failed};
 use super::copy::{copy_tree, remove_tree, size_of_tree};
 use super::create::image_error;
+use super::record::Record;
 use super::skeleton::OWN_FILES;
 use super::{Sandbox, State, group_error};
 use crate::backend::Shared;
@@ -38,7 +39,7 @@ pub(crate) async fn snapshot(
         return Ok(existing);
     }
     let size_bytes = match sandbox.state() {
-        State::Exited(_) => seal(shared, sandbox, snapshot).await?,
+        State::Exited(_) => return seal(shared, sandbox, snapshot).await,
         State::Paused => copy(shared, sandbox, snapshot).await?,
         State::Running => {
             let alive = sandbox.expect_alive("running")?;
@@ -57,11 +58,15 @@ pub(crate) async fn snapshot(
         }
     };
     store(shared, sandbox, snapshot, size_bytes).await?;
-    Ok(SnapshotDetails {
+    Ok(details(snapshot, size_bytes))
+}
+
+fn details(snapshot: &SnapshotId, size_bytes: u64) -> SnapshotDetails {
+    SnapshotDetails {
         id: snapshot.clone(),
         size_bytes,
         created_at: Timestamp::now(),
-    })
+    }
 }
 
 /// The snapshots there are.
@@ -96,24 +101,37 @@ async fn copy(
     joined(copied.await, "copying the writable layer", snapshot)
 }
 
-/// Moves the writable layer of an ended sandbox into the staging directory and gives it an empty
-/// one in its place.
+/// Moves the writable layer of an ended sandbox into the image store. The sandbox then stands on
+/// the snapshot, with an empty writable layer, so that it can be asked for another.
 async fn seal(
     shared: &Arc<Shared>,
     sandbox: &Arc<Sandbox>,
     snapshot: &SnapshotId,
-) -> Result<u64, Error> {
+) -> Result<SnapshotDetails, Error> {
+    let (shared, sandbox, id) = (shared.clone(), sandbox.clone(), snapshot.clone());
+    let sealed = tokio::task::spawn_blocking(move || seal_now(&shared, &sandbox, &id));
+    let size_bytes = sealed
+        .await
+        .map_err(|error| Error::Internal(format!("sealing a layer panicked: {error}")))??;
+    Ok(details(snapshot, size_bytes))
+}
+
+fn seal_now(shared: &Shared, sandbox: &Sandbox, snapshot: &SnapshotId) -> Result<u64, Error> {
+    let io = |source: io::Error| failed(format!("sealing snapshot {snapshot}"), source);
     let upper = sandbox.directory().join(WRITABLE_DIR).join("upper");
-    let staged = shared.layout.staging().join(snapshot.as_str());
-    let sealed = tokio::task::spawn_blocking(move || -> io::Result<u64> {
-        let bytes = size_of_tree(&upper)?;
-        let copied = copy_tree(&upper, &staged, &is_own_file);
-        if copied.is_err() {
-            let _ = remove_tree(&staged);
-        }
-        copied.map(|_| bytes)
-    });
-    joined(sealed.await, "sealing the writable layer", snapshot)
+    let size_bytes = size_of_tree(&upper).map_err(io)?;
+    write_back(&upper).map_err(io)?;
+    let images = &shared.images;
+    let stored = images.add_snapshot(snapshot, &sandbox.image(), &upper, size_bytes);
+    let image = stored.map_err(|error| image_error(error, &Source::Snapshot(snapshot.clone())))?;
+    std::fs::create_dir(&upper).map_err(io)?;
+    let mut record: Record = sandbox.record.clone();
+    record.image = image.clone();
+    record.write(&sandbox.directory()).map_err(io)?;
+    let lease = images.lease_for(&image);
+    let lease = lease.map_err(|error| image_error(error, &Source::Snapshot(snapshot.clone())))?;
+    sandbox.stand_on(image, lease);
+    Ok(size_bytes)
 }
 
 /// The files that each sandbox gets anew.

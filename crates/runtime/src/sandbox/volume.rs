@@ -98,7 +98,7 @@ fn target_path(path: &str) -> Result<String, Error> {
     let plain = format!("/{}", parts.join("/"));
     let is_reserved =
         |reserved: &&str| plain == **reserved || plain.starts_with(&format!("{reserved}/"));
-    if RESERVED.iter().any(|reserved| is_reserved(reserved)) {
+    if RESERVED.iter().any(is_reserved) {
         return wrong(format!(
             "{path} is the kernel's; volumes cannot be mounted there"
         ));

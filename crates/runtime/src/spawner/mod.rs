@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::init::{self, Prepared};
-use crate::sys::{self, Cloned, ExitStatus};
+use crate::sys::{self, Cloned, ExitStatus, Keep};
 
 pub(crate) use client::{SpawnError, Spawned, Spawner};
 use wire::{CgroupEntry, Descriptors, Failure, REQUEST_BYTES_MAX, Report, Request, Step};
@@ -65,6 +65,9 @@ fn serve() -> Result<(), String> {
         null: rustix::fs::open("/dev/null", flags, Mode::empty()).map_err(fail("/dev/null"))?,
         scaffold: init::prepare_scaffold().map_err(fail("making its root filesystem"))?,
     };
+    // It may outlive the server by days: from here on it holds none of the server's pipes open.
+    sys::descriptor_to(prepared.null.as_fd(), 2, Keep::AcrossExec)
+        .map_err(fail("closing its standard error"))?;
     let mut spawner = Loop {
         socket: Some(socket),
         children,

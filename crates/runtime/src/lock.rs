@@ -1,0 +1,77 @@
+//! One server per data directory.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use lifecycle::backend::Error;
+use rustix::event::{PollFd, PollFlags};
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+use rustix::io::Errno;
+
+use crate::sandbox::build::failed;
+
+/// A server that is stopping has let go of its data directory by then.
+const DEADLINE: Duration = Duration::from_secs(5);
+
+/// Takes the lock file at `path` for as long as the answer is kept. A server that is just
+/// stopping gets a moment to let go.
+pub(crate) fn take(path: &Path) -> Result<File, Error> {
+    let action = |source: io::Error| failed(format!("locking {}", path.display()), source);
+    let options = File::options().create(true).truncate(false).write(true).open(path);
+    let file = options.map_err(action)?;
+    let closings = closings(path).map_err(action)?;
+    let deadline = Instant::now() + DEADLINE;
+    loop {
+        match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(Errno::WOULDBLOCK) => {}
+            Err(errno) => return Err(action(errno.into())),
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if !wait(&closings, left).map_err(action)? {
+            let directory = path.parent().unwrap_or(path).display();
+            return Err(Error::Unavailable {
+                backend: "embedded",
+                message: format!("another server uses {directory}; stop it first"),
+            });
+        }
+    }
+}
+
+/// Becomes readable when somebody who had the file open closes it.
+fn closings(path: &Path) -> io::Result<OwnedFd> {
+    let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+    inotify::add_watch(&watch, path, WatchFlags::CLOSE_WRITE)?;
+    Ok(watch)
+}
+
+/// Whether somebody closed the file within `left`.
+fn wait(closings: &OwnedFd, left: Duration) -> io::Result<bool> {
+    let timeout = rustix::time::Timespec {
+        tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(left.subsec_nanos()),
+    };
+    let mut watched = [PollFd::new(closings, PollFlags::IN)];
+    let ready = rustix::event::poll(&mut watched, Some(&timeout))?;
+    let mut drained = [0_u8; 4096];
+    while rustix::io::read(closings, &mut drained).is_ok() {}
+    Ok(ready > 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_second_server_waits_for_the_first_to_let_go() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let first = take(&path).unwrap();
+        let second = std::thread::spawn(move || take(&path).map(drop));
+        drop(first);
+        second.join().unwrap().unwrap();
+    }
+}

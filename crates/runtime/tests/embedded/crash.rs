@@ -1,0 +1,218 @@
+//! Killing the spawner and the server, at bad moments.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::Duration;
+
+use lifecycle::backend::{Backend, Event, ObservedState};
+use rustix::process::{Pid, Signal};
+
+use crate::client::{ping, run};
+use crate::stage::{Stage, config, create, delete, id, processes_of, spec};
+
+/// The spawners that this process started.
+fn spawners() -> Vec<Pid> {
+    let me = std::process::id().to_string();
+    let mut found = Vec::new();
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        let is_ours = status.lines().any(|l| l.strip_prefix("PPid:\t") == Some(me.as_str()));
+        let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        if is_ours && command.split(|b| *b == 0).any(|argument| argument == b"spawner") {
+            found.extend(Pid::from_raw(pid));
+        }
+    }
+    found
+}
+
+pub(crate) async fn sandboxes_survive_the_spawner_and_their_end_is_known(stage: Stage) {
+    let backend = stage.open().await;
+    let mut events = backend.events();
+    let mut waits = spec("waits");
+    let script = "mkfifo /tmp/end && read code < /tmp/end; exit $code";
+    waits.entrypoint = Some(["sh", "-c", script].map(str::to_owned).to_vec());
+    create(&backend, waits).await.unwrap();
+    for spawner in spawners() {
+        rustix::process::kill_process(spawner, Signal::KILL).unwrap();
+    }
+    assert!(ping(&backend, "waits").await, "a sandbox died with the spawner");
+    create(&backend, spec("next")).await.expect("a new spawner is started");
+    assert!(ping(&backend, "next").await);
+    run(&backend, "waits", "echo 7 > /tmp/end").await;
+    let event = tokio::time::timeout(Duration::from_secs(30), events.recv()).await;
+    let Ok(Ok(Event::Exited { exit, .. })) = event else { panic!("{event:?}") };
+    // Its parent is gone; since Linux 6.15 the kernel tells anybody, before that nobody knows.
+    if exit.code.is_some() || exit.signal.is_some() {
+        assert_eq!((exit.code, exit.signal), (Some(7), None));
+    }
+    delete(&backend, "waits").await;
+    delete(&backend, "next").await;
+    backend.settled().await;
+    assert_eq!(stage.leftovers(), Vec::<String>::new());
+}
+
+pub(crate) async fn an_end_while_no_server_runs_is_known_to_the_next(stage: Stage) {
+    let mut server = Doomed::start(&stage.data_dir());
+    server.ask("create gate");
+    server.kill();
+    let pid = processes_of("gate").into_iter().min().and_then(Pid::from_raw);
+    let pid = pid.expect("the sandbox outlives its server");
+    let ended = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    rustix::process::kill_process(pid, Signal::TERM).unwrap();
+    tokio::task::spawn_blocking(move || {
+        let watch = rustix::event::PollFd::new(&ended, rustix::event::PollFlags::HUP);
+        rustix::event::poll(&mut [watch], None).unwrap();
+    })
+    .await
+    .unwrap();
+    let backend = stage.open().await;
+    let observed = backend.inspect(&id("gate")).await.unwrap();
+    let ObservedState::Exited(exit) = observed.state else { panic!("{:?}", observed.state) };
+    assert!(exit.code.is_some() || exit.signal.is_some(), "its spawner wrote it down: {exit:?}");
+    assert_eq!(observed.labels["made-by"], "test");
+    delete(&backend, "gate").await;
+    backend.settled().await;
+    assert_eq!(stage.leftovers(), Vec::<String>::new());
+}
+
+/// Kills, each after a number of creations and deletions that differs.
+const KILLS: usize = 12;
+const OPERATIONS: usize = 500;
+
+pub(crate) async fn the_server_can_be_killed_at_any_moment(stage: Stage) {
+    let mut acknowledged: BTreeSet<String> = BTreeSet::new();
+    let mut number = 0;
+    for kill in 0..KILLS {
+        let mut server = Doomed::start(&stage.data_dir());
+        let known: BTreeSet<String> = server.list();
+        assert_eq!(known, acknowledged, "after {kill} kills");
+        for step in 0..OPERATIONS / KILLS {
+            number += 1;
+            server.ask(&format!("create s{number}"));
+            acknowledged.insert(format!("s{number}"));
+            if step % 4 != 0 {
+                let victim = acknowledged.iter().next().cloned().expect("one was just made");
+                server.ask(&format!("delete {victim}"));
+                acknowledged.remove(&victim);
+            }
+        }
+        // In flight when the blow falls: neither was acknowledged, so either may have happened.
+        let victim = acknowledged.iter().next_back().cloned().expect("some are left");
+        server.tell(&format!("create late{kill}"));
+        server.tell(&format!("delete {victim}"));
+        server.read_some(kill % 3);
+        server.kill();
+        let mut next = Doomed::start(&stage.data_dir());
+        let found = next.list();
+        acknowledged.remove(&victim);
+        let mut expected = acknowledged.clone();
+        expected.extend(found.iter().filter(|n| n.starts_with("late") || **n == victim).cloned());
+        assert_eq!(found, expected, "something was lost or came from nowhere");
+        acknowledged = expected;
+        for name in &acknowledged {
+            assert_eq!(next.ask(&format!("ping {name}")), "ok", "{name} was adopted but is deaf");
+        }
+        next.kill();
+    }
+    let backend = stage.open().await;
+    for name in &acknowledged {
+        delete(&backend, name).await;
+    }
+    backend.settled().await;
+    assert_eq!(stage.leftovers(), Vec::<String>::new());
+    for name in acknowledged {
+        assert_eq!(processes_of(&name), Vec::<i32>::new());
+    }
+}
+
+/// A server in a process of its own that does as it is told and can be killed.
+struct Doomed {
+    process: Child,
+    input: ChildStdin,
+    output: BufReader<std::process::ChildStdout>,
+}
+
+impl Doomed {
+    fn start(data_dir: &Path) -> Self {
+        let mut process = Command::new(std::env::current_exe().unwrap())
+            .arg("doomed-server")
+            .arg(data_dir)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let input = process.stdin.take().unwrap();
+        let output = BufReader::new(process.stdout.take().unwrap());
+        let mut server = Self { process, input, output };
+        assert_eq!(server.read(), "ready");
+        server
+    }
+
+    fn tell(&mut self, command: &str) {
+        writeln!(self.input, "{command}").unwrap();
+    }
+
+    fn read(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn read_some(&mut self, lines: usize) {
+        for _ in 0..lines {
+            self.read();
+        }
+    }
+
+    fn ask(&mut self, command: &str) -> String {
+        self.tell(command);
+        let answer = self.read();
+        assert!(answer.starts_with("ok"), "{command}: {answer}");
+        answer
+    }
+
+    fn list(&mut self) -> BTreeSet<String> {
+        let answer = self.ask("list");
+        answer.split_whitespace().skip(1).map(str::to_owned).collect()
+    }
+
+    fn kill(mut self) {
+        self.process.kill().unwrap();
+        self.process.wait().unwrap();
+    }
+}
+
+/// The other side of [`Doomed`].
+pub(crate) fn doomed_server(arguments: &[String]) -> ! {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    runtime.block_on(async {
+        let backend = runtime::Embedded::open(config(Path::new(&arguments[0]))).await.unwrap();
+        println!("ready");
+        for line in std::io::stdin().lines() {
+            let line = line.unwrap();
+            let answer = match line.split_once(' ') {
+                Some(("create", name)) => {
+                    let made = backend.create(spec(name)).await;
+                    made.map_or_else(|error| format!("{error:?}"), |_| "ok".to_owned())
+                }
+                Some(("delete", name)) => {
+                    let deleted = backend.delete(&id(name), Duration::ZERO).await;
+                    deleted.map_or_else(|error| format!("{error:?}"), |()| "ok".to_owned())
+                }
+                Some(("ping", name)) => {
+                    (if ping(&backend, name).await { "ok" } else { "deaf" }).to_owned()
+                }
+                _ => {
+                    let all = backend.list().await.unwrap();
+                    let names: Vec<String> = all.iter().map(|o| o.id.to_string()).collect();
+                    format!("ok {}", names.join(" "))
+                }
+            };
+            println!("{answer}");
+        }
+    });
+    std::process::exit(0)
+}

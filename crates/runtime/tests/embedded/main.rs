@@ -1,0 +1,87 @@
+//! The embedded backend on the real kernel, with the real execd.
+//!
+//! A program of its own instead of the usual test harness, because it must be able to be two
+//! other things before it has threads: the spawner, and a server that gets killed.
+//!
+//! Needs root and `execd` built into the same target directory. With `CI=true` a missing need is
+//! a failure; else it says loudly what to do and runs nothing.
+
+mod client;
+mod conformance;
+mod crash;
+mod inside;
+mod snapshot;
+mod stage;
+
+use std::panic::AssertUnwindSafe;
+use std::process::ExitCode;
+
+use futures_util::FutureExt;
+use stage::Stage;
+
+type Test = (&'static str, fn(Stage) -> futures_util::future::BoxFuture<'static, ()>);
+
+/// Names a test.
+macro_rules! test {
+    ($module:ident :: $name:ident) => {
+        (
+            concat!(stringify!($module), "::", stringify!($name)),
+            |stage| Box::pin($module::$name(stage)),
+        )
+    };
+}
+
+const TESTS: &[Test] = &[
+    test!(inside::root_in_a_sandbox_has_only_the_default_capabilities),
+    test!(inside::only_execds_own_descriptors_are_open),
+    test!(inside::the_kernels_filesystems_are_masked_and_read_only),
+    test!(inside::nothing_can_be_mounted_and_no_namespace_made),
+    test!(inside::the_devices_are_the_harmless_ones),
+    test!(inside::a_terminal_can_be_opened),
+    test!(inside::the_execd_it_runs_from_cannot_be_written),
+    test!(inside::each_sandbox_has_its_own_hostname_processes_and_ids),
+    test!(inside::an_image_without_directories_gets_them),
+    test!(inside::an_entrypoint_that_is_not_there_is_a_typed_error),
+    test!(inside::a_proc_that_is_a_link_is_a_typed_error),
+    test!(inside::many_layers_are_stacked_in_order),
+    test!(inside::a_failed_creation_leaves_nothing),
+    test!(snapshot::what_is_written_is_in_the_snapshot_and_later_writes_are_not),
+    test!(snapshot::an_ended_sandbox_gives_its_layer_away_and_can_do_so_again),
+    test!(snapshot::a_snapshot_keeps_links_attributes_and_deletions),
+    test!(crash::sandboxes_survive_the_spawner_and_their_end_is_known),
+    test!(crash::an_end_while_no_server_runs_is_known_to_the_next),
+    test!(crash::the_server_can_be_killed_at_any_moment),
+    test!(conformance::the_suite_of_all_backends_passes),
+];
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("spawner") => runtime::spawner::main(),
+        Some("doomed-server") => crash::doomed_server(&arguments[1..]),
+        _ => {}
+    }
+    let filters: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();
+    let wanted = |name: &str| filters.is_empty() || filters.iter().any(|f| name.contains(*f));
+    if arguments.iter().any(|argument| argument == "--list") {
+        TESTS.iter().for_each(|(name, _)| println!("{name}: test"));
+        return ExitCode::SUCCESS;
+    }
+    if let Err(missing) = stage::needs() {
+        eprintln!("THE EMBEDDED TESTS DID NOT RUN: {missing}");
+        let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
+        return if is_ci { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.expect("a runtime starts");
+    let mut failed = Vec::new();
+    for (name, test) in TESTS.iter().filter(|(name, _)| wanted(name)) {
+        let outcome = runtime.block_on(AssertUnwindSafe(test(Stage::new())).catch_unwind());
+        println!("test {name} ... {}", if outcome.is_ok() { "ok" } else { "FAILED" });
+        if outcome.is_err() {
+            failed.push(name);
+        }
+    }
+    println!("{} failed {failed:?}", failed.len());
+    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

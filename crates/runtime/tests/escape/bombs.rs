@@ -1,0 +1,104 @@
+//! Programs that use up whatever they get.
+
+use std::fs;
+
+use lifecycle::backend::{Backend, Event, Limits};
+
+use crate::world::{Setup, Verdict, World};
+
+const MEMORY_BYTES: u64 = 64 << 20;
+/// What `/dev/shm` may hold.
+const SHM_BYTES: u64 = 64 << 20;
+/// More than execd keeps of an entrypoint's output, with room for what is on its way.
+const LOG_BYTES_MAX: u64 = 32 << 20;
+
+fn limited(limits: Limits) -> Setup {
+    Setup {
+        limits,
+        ..Setup::default()
+    }
+}
+
+/// After an attack the next sandbox is made and works as if nothing had been.
+async fn and_others_go_on(world: &World, verdict: Verdict) -> Verdict {
+    verdict.and(
+        world
+            .attack(&Setup::default(), &["nothing"])
+            .await
+            .verdict(),
+    )
+}
+
+pub(crate) async fn forks(world: &World) -> Verdict {
+    let setup = limited(Limits {
+        pids: Some(64),
+        ..Limits::default()
+    });
+    let verdict = world.attack(&setup, &["fork_bomb", "64"]).await.verdict();
+    and_others_go_on(world, verdict).await
+}
+
+/// The process is killed, the sandbox lives to say so, and we are told.
+pub(crate) async fn memory(world: &World) -> Verdict {
+    let mut events = world.backend.events();
+    let setup = limited(Limits {
+        memory_bytes: Some(MEMORY_BYTES),
+        ..Limits::default()
+    });
+    let outcome = world
+        .attack(&setup, &["memory_bomb", &MEMORY_BYTES.to_string()])
+        .await;
+    let mut was_told = outcome.exit.oom_killed;
+    while let Ok(event) = events.try_recv() {
+        was_told |= matches!(event, Event::OutOfMemory { .. });
+    }
+    let verdict = outcome.verdict();
+    let told = Verdict::of(was_told, || "      nobody was told of the kill".to_owned());
+    and_others_go_on(world, verdict.and(told)).await
+}
+
+pub(crate) async fn shared_memory(world: &World) -> Verdict {
+    let words = ["shm_bomb", &SHM_BYTES.to_string()];
+    world.attack(&Setup::default(), &words).await.verdict()
+}
+
+/// Files in memory belong to no process, so the kernel may have to kill all of them, PID 1
+/// included: the sandbox is lost, and nothing else.
+pub(crate) async fn inodes(world: &World) -> Verdict {
+    let setup = limited(Limits {
+        memory_bytes: Some(MEMORY_BYTES),
+        ..Limits::default()
+    });
+    let outcome = world.attack(&setup, &["inode_bomb"]).await;
+    let verdict = match outcome.exit.oom_killed {
+        true => Verdict::Held,
+        false => outcome.verdict(),
+    };
+    and_others_go_on(world, verdict).await
+}
+
+pub(crate) async fn descriptors(world: &World) -> Verdict {
+    let setup = limited(Limits {
+        open_files: Some(256),
+        ..Limits::default()
+    });
+    world.attack(&setup, &["fd_bomb", "256"]).await.verdict()
+}
+
+pub(crate) async fn log(world: &World) -> Verdict {
+    let id = world.new_id();
+    let outcome = world.attack_as(&id, &Setup::default(), &["log_bomb"]).await;
+    let dir = world.data_dir().join(format!("sandboxes/{id}"));
+    let kept: u64 = fs::read_dir(&dir)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|entry| entry.metadata().ok())
+        .map(|found| found.len())
+        .sum();
+    world.delete(&id).await;
+    let bounded = Verdict::of(kept <= LOG_BYTES_MAX, || {
+        format!("      {kept} bytes of log on the host")
+    });
+    outcome.verdict().and(bounded)
+}

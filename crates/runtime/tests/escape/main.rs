@@ -1,0 +1,86 @@
+//! The escape suite: hostile programs in real sandboxes, and what they must not be able to do.
+//!
+//! Each case runs one attack of `hostile.c` as the entrypoint of a fresh sandbox and asks how it
+//! ended; some also look from outside. An attack must fail in the way its protection makes it
+//! fail: one that fails otherwise proves nothing and counts as a failure. Afterwards the host
+//! must be as it was.
+//!
+//! Needs root, a C compiler with a static libc, `ip`, and execd built beside the test program:
+//! `make test-escape`. `cargo test -p runtime --test escape -- mount` runs the cases whose name
+//! contains `mount`.
+
+mod bombs;
+mod cases;
+mod hostile_images;
+mod neighbours;
+mod snapshot;
+mod world;
+
+use std::process::ExitCode;
+
+use world::{Verdict, World};
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if arguments.first().map(String::as_str) == Some("spawner") {
+        runtime::spawner::main();
+    }
+    if let Some(missing) = world::missing_need() {
+        if std::env::var_os("CI").is_some() {
+            eprintln!("the escape suite cannot run: {missing}");
+            return ExitCode::FAILURE;
+        }
+        eprintln!("SKIPPED, the escape suite did not run: {missing}");
+        return ExitCode::SUCCESS;
+    }
+    let filter = arguments
+        .into_iter()
+        .find(|argument| !argument.starts_with('-'));
+    world::leave_the_hosts_network();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime can be started");
+    if runtime.block_on(run(filter.as_deref().unwrap_or(""))) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// Runs every case whose name contains `filter`; whether all held.
+async fn run(filter: &str) -> bool {
+    let before = snapshot::of_the_host();
+    let world = World::open().await;
+    let (mut count, mut failed) = (0, Vec::new());
+    for case in cases::all() {
+        if !case.name.contains(filter) {
+            continue;
+        }
+        count += 1;
+        let verdict = (case.run)(&world).await;
+        match verdict {
+            Verdict::Held => println!("ok    {:<12} {}", case.class, case.name),
+            Verdict::Broken(why) => {
+                println!("FAIL  {:<12} {}\n{why}", case.class, case.name);
+                failed.push(case.name);
+            }
+        }
+    }
+    let left = world.close().await;
+    for (what, lines) in [
+        ("left behind", left),
+        ("changed", snapshot::changes(&before)),
+    ] {
+        if !lines.is_empty() {
+            println!("FAIL  host         {what}:\n  {}", lines.join("\n  "));
+            failed.push("host");
+        }
+    }
+    println!(
+        "\n{} of {count} attacks were stopped; failed: {failed:?}",
+        count - failed.len()
+    );
+    failed.is_empty() && count > 0
+}
