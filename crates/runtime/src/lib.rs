@@ -9,6 +9,7 @@ mod config;
 pub mod doctor;
 pub mod image;
 mod init;
+mod lock;
 pub mod net;
 mod program;
 mod sandbox;
