@@ -36,6 +36,8 @@ async fn a_creation_that_hangs_is_pending_then_failed() {
 #[tokio::test(start_paused = true)]
 async fn a_creation_that_succeeds_after_it_was_given_up_is_taken_back() {
     let world = World::new().await;
+    // It is given up half-way between two reconciliations, which would find it as well.
+    tokio::time::sleep(Duration::from_secs(30)).await;
     let (gate, reached, open) = Gate::new();
     world.backend.fail_next(Call::Create, Fault::Wait(gate));
     let id = world

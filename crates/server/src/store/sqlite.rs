@@ -299,7 +299,10 @@ impl Sqlite {
         for _ in 0..CONNECTIONS {
             let mut connection = self.pool.acquire().await.expect("a connection");
             let pragma = sqlx::AssertSqlSafe(format!("PRAGMA max_page_count = {pages}"));
-            sqlx::raw_sql(pragma).execute(&mut *connection).await.expect("a pragma");
+            sqlx::raw_sql(pragma)
+                .execute(&mut *connection)
+                .await
+                .expect("a pragma");
             all.push(connection);
         }
     }

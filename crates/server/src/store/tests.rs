@@ -2,6 +2,7 @@
 
 mod contract;
 mod cost;
+mod crash;
 mod faults;
 mod server;
 
@@ -28,10 +29,15 @@ pub(super) async fn record(metadata: &str) -> Arc<SandboxRecord> {
     .unwrap();
     let mut request = CreateRequest::from_image("local");
     request.timeout = Some(std::time::Duration::from_secs(600));
-    request.metadata.insert("name".to_owned(), metadata.to_owned());
+    request
+        .metadata
+        .insert("name".to_owned(), metadata.to_owned());
     let sandbox = service.create(request, None).await.unwrap().sandbox;
     service.shutdown(std::time::Duration::from_secs(5)).await;
-    Arc::new(SandboxRecord { sandbox: (*sandbox).clone(), recipe: None })
+    Arc::new(SandboxRecord {
+        sandbox: (*sandbox).clone(),
+        recipe: None,
+    })
 }
 
 pub(super) fn event(record: &SandboxRecord, message: &str) -> Event {
@@ -57,5 +63,9 @@ pub(super) async fn write(store: &dyn Store, writes: Vec<Write>) -> Vec<i64> {
 
 /// As text, because records hold secrets that cannot be compared.
 pub(super) fn names(contents: &Contents) -> Vec<String> {
-    contents.sandboxes.iter().map(|r| r.sandbox.metadata["name"].clone()).collect()
+    contents
+        .sandboxes
+        .iter()
+        .map(|r| r.sandbox.metadata["name"].clone())
+        .collect()
 }

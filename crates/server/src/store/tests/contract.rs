@@ -24,11 +24,16 @@ async fn sqlite_keeps_the_contract() {
 
 #[tokio::test]
 async fn postgresql_keeps_the_contract() {
-    let Some(server) = PostgresServer::start().await else { return };
+    let Some(server) = PostgresServer::start().await else {
+        return;
+    };
     let store = Postgres::open(&server.dsn()).await.unwrap();
     let identity = keeps_everything(&store).await;
     let second = Postgres::open(&server.dsn()).await;
-    assert!(matches!(second.err(), Some(lifecycle::store::Error::Locked { .. })));
+    assert!(matches!(
+        second.err(),
+        Some(lifecycle::store::Error::Locked { .. })
+    ));
     store.close().await;
     let store = Postgres::open(&server.dsn()).await.unwrap();
     is_still_there(&store, &identity).await;
@@ -60,20 +65,30 @@ async fn is_still_there(store: &dyn Store, identity: &str) {
 
 async fn sandboxes(store: &dyn Store) {
     let (kept, gone) = (record("kept").await, record("gone").await);
-    let writes = vec![Write::PutSandbox(kept.clone()), Write::PutSandbox(gone.clone())];
+    let writes = vec![
+        Write::PutSandbox(kept.clone()),
+        Write::PutSandbox(gone.clone()),
+    ];
     write(store, writes).await;
     let mut changed = (*kept).clone();
     changed.sandbox.expires_at = Some(NOW + SignedDuration::from_hours(1));
     changed.sandbox.status.message = "it's \"quoted\" \u{1f980}".to_owned();
     let removal = Write::RemoveSandbox(gone.sandbox.id.clone());
-    write(store, vec![Write::PutSandbox(changed.clone().into()), removal.clone()]).await;
+    write(
+        store,
+        vec![Write::PutSandbox(changed.clone().into()), removal.clone()],
+    )
+    .await;
     write(store, vec![removal]).await;
     let contents = store.load().await.unwrap();
     assert_eq!(names(&contents), ["kept"]);
     let back = &contents.sandboxes[0].sandbox;
     assert_eq!(back.expires_at, changed.sandbox.expires_at);
     assert_eq!(back.status, changed.sandbox.status);
-    assert_eq!(back.access_token.expose_secret(), kept.sandbox.access_token.expose_secret());
+    assert_eq!(
+        back.access_token.expose_secret(),
+        kept.sandbox.access_token.expose_secret()
+    );
 }
 
 async fn snapshots(store: &dyn Store) {
@@ -89,7 +104,10 @@ async fn snapshots(store: &dyn Store) {
         created_at: NOW,
         size_bytes: Some(7),
     };
-    let other = Snapshot { id: "other".parse().unwrap(), ..snapshot.clone() };
+    let other = Snapshot {
+        id: "other".parse().unwrap(),
+        ..snapshot.clone()
+    };
     let writes = [&snapshot, &other].map(|s| Write::PutSnapshot(s.clone().into()));
     write(store, writes.into()).await;
     write(store, vec![Write::RemoveSnapshot(other.id)]).await;
@@ -104,18 +122,31 @@ async fn keys(store: &dyn Store) {
             sandbox_id: sandbox.parse().unwrap(),
             expires_at: NOW + SignedDuration::from_hours(24 + hours),
         };
-        Write::ClaimKey { record, now: NOW + SignedDuration::from_hours(hours) }
+        Write::ClaimKey {
+            record,
+            now: NOW + SignedDuration::from_hours(hours),
+        }
     };
     write(store, vec![claim("first", 0)]).await;
     write(store, vec![claim("first", 0)]).await;
     // A batch that is refused writes nothing; its neighbours are written.
     let ghost = record("ghost").await;
-    let refused = Batch { writes: vec![claim("second", 1), Write::PutSandbox(ghost.clone())] };
-    let neighbour = Batch { writes: vec![Write::AppendEvent(event(&ghost, "neighbour"))] };
-    let outcomes = store.apply(&[neighbour.clone(), refused, neighbour]).await.unwrap();
+    let refused = Batch {
+        writes: vec![claim("second", 1), Write::PutSandbox(ghost.clone())],
+    };
+    let neighbour = Batch {
+        writes: vec![Write::AppendEvent(event(&ghost, "neighbour"))],
+    };
+    let outcomes = store
+        .apply(&[neighbour.clone(), refused, neighbour])
+        .await
+        .unwrap();
     let first: SandboxId = "first".parse().unwrap();
     assert!(matches!(&outcomes[1], Outcome::KeyTaken(used) if used.sandbox_id == first));
-    assert!(matches!((&outcomes[0], &outcomes[2]), (Outcome::Written(_), Outcome::Written(_))));
+    assert!(matches!(
+        (&outcomes[0], &outcomes[2]),
+        (Outcome::Written(_), Outcome::Written(_))
+    ));
     assert_eq!(names(&store.load().await.unwrap()), ["kept"]);
     // An expired use gives way, a released one too.
     write(store, vec![claim("third", 25)]).await;
@@ -145,8 +176,15 @@ async fn events(store: &dyn Store) {
     assert_eq!(messages, ["4", "5", "6", "7"]);
     assert_eq!(after[0].id, numbers[4]);
     let last = store.events_of(&of.sandbox.id, 2).await.unwrap();
-    assert_eq!(last.iter().map(|e| e.message.as_str()).collect::<Vec<_>>(), ["8", "9"]);
-    let prune = Write::Prune { keys_before: NOW, keep_events: 3, keep_audit: 1000 };
+    assert_eq!(
+        last.iter().map(|e| e.message.as_str()).collect::<Vec<_>>(),
+        ["8", "9"]
+    );
+    let prune = Write::Prune {
+        keys_before: NOW,
+        keep_events: 3,
+        keep_audit: 1000,
+    };
     write(store, vec![prune]).await;
     assert_eq!(store.oldest_event().await.unwrap(), Some(numbers[7]));
     let next = write(store, vec![append(10)]).await;
@@ -164,7 +202,11 @@ async fn audit(store: &dyn Store) {
         outcome: "ok".to_owned(),
         request_id: None,
     };
-    write(store, (0..6).map(|n| Write::AppendAudit(entry(n))).collect()).await;
+    write(
+        store,
+        (0..6).map(|n| Write::AppendAudit(entry(n))).collect(),
+    )
+    .await;
     let query = |target: Option<&str>, actor: Option<&str>, before, limit| AuditQuery {
         target: target.map(str::to_owned),
         actor: actor.map(str::to_owned),
@@ -173,9 +215,21 @@ async fn audit(store: &dyn Store) {
     };
     let all = store.audit(&query(None, None, None, 100)).await.unwrap();
     assert_eq!(all.len(), 6);
-    assert!(all.windows(2).all(|pair| pair[0].id > pair[1].id), "newest first");
-    let page = store.audit(&query(None, Some("ann"), Some(all[1].id), 10)).await.unwrap();
-    assert_eq!(page.iter().map(|e| e.target.as_deref()).collect::<Vec<_>>(), [Some("t2"), Some("t0")]);
-    let of = store.audit(&query(Some("t2"), None, None, 1)).await.unwrap();
+    assert!(
+        all.windows(2).all(|pair| pair[0].id > pair[1].id),
+        "newest first"
+    );
+    let page = store
+        .audit(&query(None, Some("ann"), Some(all[1].id), 10))
+        .await
+        .unwrap();
+    assert_eq!(
+        page.iter().map(|e| e.target.as_deref()).collect::<Vec<_>>(),
+        [Some("t2"), Some("t0")]
+    );
+    let of = store
+        .audit(&query(Some("t2"), None, None, 1))
+        .await
+        .unwrap();
     assert_eq!((of.len(), of[0].actor.as_str()), (1, "bob"));
 }

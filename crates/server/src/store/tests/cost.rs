@@ -28,17 +28,32 @@ fn percentiles(name: &str, mut times: Vec<Duration>) -> f64 {
 async fn cost_of_durability() {
     let directory = tempfile::tempdir_in(".").unwrap();
     let bare = fsyncs(&directory.path().join("bare"));
-    let store = Arc::new(Sqlite::open(&directory.path().join("store.db")).await.unwrap());
+    let store = Arc::new(
+        Sqlite::open(&directory.path().join("store.db"))
+            .await
+            .unwrap(),
+    );
     let commit = commits(&*store).await;
-    let memory = creations(Arc::new(lifecycle::fake::Store::new()), "creation, store in memory").await;
+    let memory = creations(
+        Arc::new(lifecycle::fake::Store::new()),
+        "creation, store in memory",
+    )
+    .await;
     let durable = creations(store.clone(), "creation, SQLite").await;
-    println!("commit / fsync {:.2}, durable creation adds {:.3} ms", commit / bare, durable - memory);
+    println!(
+        "commit / fsync {:.2}, durable creation adds {:.3} ms",
+        commit / bare,
+        durable - memory
+    );
     let begun = Instant::now();
     let service = service(store).await;
     let all = (0..100).map(|_| service.create(CreateRequest::from_image("local"), None));
     let made = futures_util::future::join_all(all).await;
     assert!(made.iter().all(Result::is_ok));
-    println!("100 creations at once: {:.1} ms", begun.elapsed().as_secs_f64() * 1000.0);
+    println!(
+        "100 creations at once: {:.1} ms",
+        begun.elapsed().as_secs_f64() * 1000.0
+    );
 }
 
 fn fsyncs(path: &std::path::Path) -> f64 {
@@ -46,7 +61,8 @@ fn fsyncs(path: &std::path::Path) -> f64 {
     let page = [7; 8192];
     let times = (0..ROUNDS).map(|n| {
         let begun = Instant::now();
-        file.seek(std::io::SeekFrom::Start(n as u64 * 8192)).unwrap();
+        file.seek(std::io::SeekFrom::Start(n as u64 * 8192))
+            .unwrap();
         file.write_all(&page).unwrap();
         file.sync_data().unwrap();
         begun.elapsed()
@@ -71,7 +87,9 @@ async fn commits(store: &dyn Store) -> f64 {
 
 async fn service(store: Arc<dyn Store>) -> Service {
     let clock = Arc::new(SystemClock::new().unwrap());
-    Service::start(Config::default(), Arc::new(Backend::new()), store, clock).await.unwrap()
+    Service::start(Config::default(), Arc::new(Backend::new()), store, clock)
+        .await
+        .unwrap()
 }
 
 async fn creations(store: Arc<dyn Store>, name: &str) -> f64 {
@@ -79,7 +97,10 @@ async fn creations(store: Arc<dyn Store>, name: &str) -> f64 {
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
         let begun = Instant::now();
-        let made = service.create(CreateRequest::from_image("local"), None).await.unwrap();
+        let made = service
+            .create(CreateRequest::from_image("local"), None)
+            .await
+            .unwrap();
         times.push(begun.elapsed());
         service.delete(&made.sandbox.id).await.unwrap();
     }

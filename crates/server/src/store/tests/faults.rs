@@ -47,8 +47,11 @@ async fn a_second_server_is_kept_away_until_the_first_is_gone() {
 async fn a_file_that_is_no_database_is_told() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
-    std::fs::write(&path, "this is not a database, and long enough to be looked at ".repeat(40))
-        .unwrap();
+    std::fs::write(
+        &path,
+        "this is not a database, and long enough to be looked at ".repeat(40),
+    )
+    .unwrap();
     let error = refused(&path).await;
     assert!(matches!(error, Error::Corrupt { .. }), "{error:?}");
     assert!(error.to_string().contains("store.db"), "{error}");
@@ -66,7 +69,11 @@ async fn a_damaged_database_is_told_when_it_is_opened() {
     }
     store.close().await;
     let mut bytes = std::fs::read(&path).unwrap();
-    assert!(bytes.len() > 100_000, "the log was folded in: {}", bytes.len());
+    assert!(
+        bytes.len() > 100_000,
+        "the log was folded in: {}",
+        bytes.len()
+    );
     for page in bytes.chunks_mut(4096).skip(2) {
         page.fill(0xa5);
     }
@@ -81,7 +88,10 @@ async fn a_record_that_cannot_be_read_is_told() {
     let path = directory.path().join("store.db");
     let store = Sqlite::open(&path).await.unwrap();
     write(&store, vec![Write::PutSandbox(record("a").await)]).await;
-    sqlx::query("UPDATE sandboxes SET document = '{'").execute(store.pool()).await.unwrap();
+    sqlx::query("UPDATE sandboxes SET document = '{'")
+        .execute(store.pool())
+        .await
+        .unwrap();
     assert!(matches!(store.load().await, Err(Error::Corrupt { .. })));
 }
 
@@ -95,7 +105,10 @@ async fn a_store_of_a_newer_server_is_left_alone() {
         .await
         .unwrap();
     store.close().await;
-    assert!(matches!(refused(&path).await, Error::TooNew { found: 99, .. }));
+    assert!(matches!(
+        refused(&path).await,
+        Error::TooNew { found: 99, .. }
+    ));
 }
 
 #[tokio::test]
@@ -111,15 +124,25 @@ async fn a_path_that_cannot_be_made_is_told() {
 async fn a_lock_of_another_program_is_told_and_nothing_is_written() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("store.db");
-    let store = Sqlite::open_with(&path, std::time::Duration::from_millis(50)).await.unwrap();
+    let store = Sqlite::open_with(&path, std::time::Duration::from_millis(50))
+        .await
+        .unwrap();
     // A shell or a backup with the database in its hands.
     let mut other = store.pool().acquire().await.unwrap();
-    sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut *other).await.unwrap();
-    let batch = lifecycle::store::Batch { writes: vec![Write::Settle] };
+    sqlx::raw_sql("BEGIN IMMEDIATE")
+        .execute(&mut *other)
+        .await
+        .unwrap();
+    let batch = lifecycle::store::Batch {
+        writes: vec![Write::Settle],
+    };
     let refused = store.apply(&[batch]).await;
     assert!(matches!(refused, Err(Error::Locked { .. })), "{refused:?}");
     assert!(matches!(store.health().await, Err(Error::Locked { .. })));
-    sqlx::raw_sql("ROLLBACK").execute(&mut *other).await.unwrap();
+    sqlx::raw_sql("ROLLBACK")
+        .execute(&mut *other)
+        .await
+        .unwrap();
     drop(other);
     store.health().await.unwrap();
     assert!(!store.load().await.unwrap().is_settled);
@@ -132,8 +155,10 @@ async fn a_full_disk_is_told_and_what_was_written_stays() {
     let store = Sqlite::open(&path).await.unwrap();
     write(&store, vec![Write::PutSandbox(record("kept").await)]).await;
     // SQLite's own notion of no more room: the same error as from the disk.
-    let pages: i64 =
-        sqlx::query_scalar("PRAGMA page_count").fetch_one(store.pool()).await.unwrap();
+    let pages: i64 = sqlx::query_scalar("PRAGMA page_count")
+        .fetch_one(store.pool())
+        .await
+        .unwrap();
     store.limit_pages(pages + 2).await;
     let of = record("lost").await;
     let mut error = None;
@@ -157,16 +182,24 @@ async fn a_database_that_cannot_be_reached_is_told_without_its_password() {
     let error = Postgres::open(&dsn).await.err().expect("it is refused");
     assert!(matches!(error, Error::Unavailable { .. }), "{error:?}");
     assert!(!error.to_string().contains("hunter2"), "{error}");
-    let error = Postgres::open(&"nonsense hunter2".to_owned().into()).await.err().unwrap();
+    let error = Postgres::open(&"nonsense hunter2".to_owned().into())
+        .await
+        .err()
+        .unwrap();
     assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
 }
 
 #[tokio::test]
 async fn a_database_that_goes_away_is_told() {
-    let Some(mut server) = PostgresServer::start().await else { return };
+    let Some(mut server) = PostgresServer::start().await else {
+        return;
+    };
     let store = Postgres::open(&server.dsn()).await.unwrap();
     write(&store, vec![Write::Settle]).await;
     server.stop().await;
     let error = store.health().await.err().expect("it is gone");
-    assert!(matches!(error, Error::Unavailable { .. } | Error::Timeout { .. }), "{error:?}");
+    assert!(
+        matches!(error, Error::Unavailable { .. } | Error::Timeout { .. }),
+        "{error:?}"
+    );
 }

@@ -32,12 +32,23 @@ impl PostgresServer {
             eprintln!("NOT TESTED: {need}");
             return None;
         };
-        Some(tokio::time::timeout(START, start(&programs)).await.expect("PostgreSQL starts"))
+        Some(
+            tokio::time::timeout(START, start(&programs))
+                .await
+                .expect("PostgreSQL starts"),
+        )
     }
 
     pub(super) fn dsn(&self) -> SecretString {
-        let socket = self.directory.path().display().to_string().replace('/', "%2F");
-        SecretString::from(format!("postgresql://{USER}@localhost/{USER}?host={socket}"))
+        let socket = self
+            .directory
+            .path()
+            .display()
+            .to_string()
+            .replace('/', "%2F");
+        SecretString::from(format!(
+            "postgresql://{USER}@localhost/{USER}?host={socket}"
+        ))
     }
 
     pub(super) async fn stop(&mut self) {
@@ -46,7 +57,11 @@ impl PostgresServer {
 }
 
 fn programs() -> Option<PathBuf> {
-    let mut versions: Vec<_> = std::fs::read_dir(PLACES).ok()?.flatten().map(|e| e.path()).collect();
+    let mut versions: Vec<_> = std::fs::read_dir(PLACES)
+        .ok()?
+        .flatten()
+        .map(|e| e.path())
+        .collect();
     versions.sort();
     versions.pop().map(|version| version.join("bin"))
 }
@@ -56,7 +71,9 @@ fn command(program: &Path) -> Command {
     if rustix::process::geteuid().is_root() {
         let mut command = Command::new("setpriv");
         let reuid = format!("--reuid={USER}");
-        command.args([reuid.as_str(), "--regid=postgres", "--init-groups", "--"]).arg(program);
+        command
+            .args([reuid.as_str(), "--regid=postgres", "--init-groups", "--"])
+            .arg(program);
         command
     } else {
         Command::new(program)
@@ -64,22 +81,42 @@ fn command(program: &Path) -> Command {
 }
 
 async fn start(programs: &Path) -> PostgresServer {
-    let directory = tempfile::Builder::new().prefix("osb-pg-").tempdir().unwrap();
+    let directory = tempfile::Builder::new()
+        .prefix("osb-pg-")
+        .tempdir()
+        .unwrap();
     let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
     std::fs::set_permissions(directory.path(), everybody).unwrap();
     let data = directory.path().join("data");
     let made = command(&programs.join("initdb"))
-        .args(["--auth=trust", "--no-sync", "--username", USER, "--encoding=UTF8", "-D"])
+        .args([
+            "--auth=trust",
+            "--no-sync",
+            "--username",
+            USER,
+            "--encoding=UTF8",
+            "-D",
+        ])
         .arg(&data)
         .stdout(Stdio::null())
         .output()
         .await
         .expect("initdb runs");
-    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    assert!(
+        made.status.success(),
+        "{}",
+        String::from_utf8_lossy(&made.stderr)
+    );
     let mut process = command(&programs.join("postgres"))
         .arg("-D")
         .arg(&data)
-        .args(["-c", "listen_addresses=", "-c", "logging_collector=off", "-k"])
+        .args([
+            "-c",
+            "listen_addresses=",
+            "-c",
+            "logging_collector=off",
+            "-k",
+        ])
         .arg(directory.path())
         .stderr(Stdio::piped())
         .kill_on_drop(true)
@@ -88,11 +125,18 @@ async fn start(programs: &Path) -> PostgresServer {
     let mut lines = BufReader::new(process.stderr.take().expect("piped")).lines();
     // The server says on its own when it takes connections.
     loop {
-        let line = lines.next_line().await.unwrap().expect("postgres ended before it was ready");
+        let line = lines
+            .next_line()
+            .await
+            .unwrap()
+            .expect("postgres ended before it was ready");
         if line.contains("ready to accept connections") {
             break;
         }
     }
     tokio::spawn(async move { while let Ok(Some(_)) = lines.next_line().await {} });
-    PostgresServer { directory, _process: process }
+    PostgresServer {
+        directory,
+        _process: process,
+    }
 }
