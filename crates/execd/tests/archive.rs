@@ -15,6 +15,7 @@ use std::{
 
 use daemon::Daemon;
 use http::{Method, StatusCode, header};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 /// The name of an archive's entry, the target if it is a link (a hard one if there is content), and
 /// the content.
@@ -191,5 +192,37 @@ async fn no_entry_of_an_archive_lands_outside() {
     assert_eq!(
         (broken.status.as_u16(), broken.code().as_str()),
         (400, "INVALID_FILE_CONTENT")
+    );
+}
+
+#[tokio::test]
+async fn only_so_many_archives_are_unpacked_at_once() {
+    let daemon = Daemon::start();
+    let uri = format!("/directories/archive?path={}", encoded(&daemon.path("d")));
+    let mut stalled = Vec::new();
+    for _ in 0..16 {
+        // The head of a request whose body does not come; the answer to "continue" says that the
+        // daemon waits for it.
+        let mut connection = daemon.connect().await;
+        let head = format!(
+            "PUT {uri} HTTP/1.1\r\nHost: x\r\nExpect: 100-continue\r\nContent-Length: 9999\r\n\r\n"
+        );
+        connection.write_all(head.as_bytes()).await.unwrap();
+        let mut answer = [0; 12];
+        connection.read_exact(&mut answer).await.unwrap();
+        assert_eq!(&answer, b"HTTP/1.1 100");
+        stalled.push(connection);
+    }
+    let refused = daemon.call(Method::PUT, &uri, "").await;
+    assert_eq!(refused.code(), "LIMIT_REACHED");
+    assert!(
+        refused.text().contains("MAX_ARCHIVES"),
+        "{}",
+        refused.text()
+    );
+    assert_eq!(
+        daemon.get("/files/info?path=/").await.status,
+        StatusCode::OK,
+        "others go on"
     );
 }

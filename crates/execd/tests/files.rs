@@ -191,6 +191,22 @@ async fn a_bad_form_is_named_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn limits_are_named() {
+    let daemon = Daemon::start();
+    let long = format!(r#"{{"path":"{}"}}"#, "a".repeat(70_000));
+    let answer = upload(&daemon, &[("metadata", long.as_bytes()), ("file", b"x")]).await;
+    assert_eq!(answer.code(), "INVALID_FILE_METADATA");
+    assert!(answer.text().contains("MAX_METADATA"));
+    let answer = upload(&daemon, &vec![("file", b"x".as_slice()); 65]).await;
+    assert_eq!(answer.code(), "LIMIT_REACHED");
+    assert!(answer.text().contains("MAX_ASIDE"));
+    // It has no size and no end.
+    let answer = daemon.get("/files/download?path=/proc/self/pagemap").await;
+    assert_eq!(answer.code(), "LIMIT_REACHED");
+    assert!(answer.text().contains("MAX_UNSIZED"));
+}
+
+#[tokio::test]
 async fn an_upload_that_breaks_off_leaves_nothing() {
     let daemon = Daemon::start();
     fs::create_dir(daemon.path("d")).unwrap();
@@ -289,13 +305,20 @@ async fn a_user_acts_with_that_users_rights_and_nobody_else_does() {
             .get(&format!("{user}/directories/archive?path=/root"))
             .await,
     );
-    // What only CAP_SYS_PTRACE opens: another user's process.
+    // World-readable, behind a way that only CAP_SYS_PTRACE opens.
+    let behind = format!("/proc/{}/root/etc/passwd", std::process::id());
     refused(
         daemon
-            .get(&format!(
-                "{user}/files/download?path=/proc/{}/environ",
-                std::process::id()
-            ))
+            .get(&format!("{user}/files/download?path={behind}"))
+            .await,
+    );
+    // Readable for the daemon's own groups, which the user does not have.
+    let group = daemon.path("group");
+    fs::write(&group, "the group's").unwrap();
+    fs::set_permissions(&group, fs::Permissions::from_mode(0o640)).unwrap();
+    refused(
+        daemon
+            .get(&format!("{user}/files/download?path={}", encoded(&group)))
             .await,
     );
 

@@ -39,11 +39,10 @@ static ARCHIVES: Semaphore = Semaphore::const_new(MAX_ARCHIVES);
 
 /// A place among the archives in work.
 pub(super) fn admit() -> Result<SemaphorePermit<'static>> {
-    ARCHIVES.try_acquire().map_err(|_| Error::Limit {
+    ARCHIVES.try_acquire().map_err(|_| Error::Busy {
         name: "MAX_ARCHIVES",
-        limit: MAX_ARCHIVES as u64,
-        what: "archives at once",
-        advice: "try again when one of them is done",
+        limit: MAX_ARCHIVES,
+        what: "archives",
     })
 }
 

@@ -27,7 +27,7 @@ use super::{
 };
 
 /// The most that is read of a file whose size is unknown beforehand. Kernel files are far smaller.
-const MAX_UNSIZED: u64 = 16 * 1024 * 1024;
+const MAX_UNSIZED: usize = 16 * 1024 * 1024;
 
 pub(super) async fn download(
     caller: Caller,
@@ -138,18 +138,23 @@ fn index(offset: u64) -> usize {
 
 fn read_unsized(file: &File, path: &Path) -> Result<Vec<u8>> {
     let mut content = Vec::new();
-    let mut limited = std::io::Read::take(file, MAX_UNSIZED + 1);
-    std::io::Read::read_to_end(&mut limited, &mut content)
-        .map_err(|e| Error::io("reading", path, e))?;
-    if content.len() as u64 > MAX_UNSIZED {
-        return Err(Error::Limit {
-            name: "MAX_UNSIZED",
-            limit: MAX_UNSIZED,
-            what: "bytes in a file that has no size of its own",
-            advice: "read it with a command instead",
-        });
+    // Always the same size: some kernel files give whole records only.
+    let mut piece = vec![0; PIECE];
+    while content.len() <= MAX_UNSIZED {
+        let read = file
+            .read_at(&mut piece, content.len() as u64)
+            .map_err(|e| Error::io("reading", path, e))?;
+        if read == 0 {
+            return Ok(content);
+        }
+        content.extend_from_slice(&piece[..read]);
     }
-    Ok(content)
+    Err(Error::Limit {
+        name: "MAX_UNSIZED",
+        limit: MAX_UNSIZED as u64,
+        what: "bytes in a file that has no size of its own",
+        advice: "read it with a command instead",
+    })
 }
 
 /// What fits one piece is read now, on the thread that is here anyway.

@@ -52,11 +52,20 @@ pub(crate) enum Error {
         what: &'static str,
         advice: &'static str,
     },
-    #[error("{doing} '{}' failed: {}", path.display(), describe(source))]
+    #[error(
+        "limit {name} = {limit} is reached: so many {what} are in work; try again when one is done"
+    )]
+    Busy {
+        name: &'static str,
+        limit: usize,
+        what: &'static str,
+    },
+    #[error("{doing} '{}' failed: {}", path.display(), describe(reason))]
     Io {
         doing: &'static str,
         path: PathBuf,
-        source: io::Error,
+        /// In the message and so not also the source: the client gets nothing but the message.
+        reason: io::Error,
     },
     #[error("the upload ended early: {0}")]
     Interrupted(String),
@@ -78,11 +87,11 @@ impl Error {
     pub(crate) fn io(
         doing: &'static str,
         path: impl Into<PathBuf>,
-        source: impl Into<io::Error>,
+        reason: impl Into<io::Error>,
     ) -> Self {
         let path = path.into();
-        let source = source.into();
-        match source.raw_os_error().map(Errno::from_raw_os_error) {
+        let reason = reason.into();
+        match reason.raw_os_error().map(Errno::from_raw_os_error) {
             Some(Errno::NOENT) => Self::NotFound(path),
             Some(Errno::NOTDIR) => Self::WrongKind {
                 path,
@@ -103,14 +112,14 @@ impl Error {
             _ => Self::Io {
                 doing,
                 path,
-                source,
+                reason,
             },
         }
     }
 
     fn errno(&self) -> Option<Errno> {
         match self {
-            Self::Io { source, .. } => source.raw_os_error().map(Errno::from_raw_os_error),
+            Self::Io { reason, .. } => reason.raw_os_error().map(Errno::from_raw_os_error),
             _ => None,
         }
     }
@@ -130,7 +139,9 @@ impl Error {
             Self::NotFound(_) => StatusCode::NOT_FOUND,
             Self::Range { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
             Self::Identity { .. } => StatusCode::FORBIDDEN,
+            // Asking again would not help, so it is not the status that clients repeat on.
             Self::Limit { .. } => StatusCode::UNPROCESSABLE_ENTITY,
+            Self::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
             Self::Io { .. } => match self.errno() {
                 Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => StatusCode::FORBIDDEN,
                 Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => StatusCode::INSUFFICIENT_STORAGE,
@@ -155,7 +166,7 @@ impl Error {
             Self::NotFound(_) => Code::FileNotFound,
             Self::Range { .. } => Code::Unknown,
             Self::Identity { .. } => Code::NotSupported,
-            Self::Limit { .. } => Code::LimitReached,
+            Self::Limit { .. } | Self::Busy { .. } => Code::LimitReached,
             Self::Exists(_) | Self::Io { .. } | Self::Internal(_) => Code::RuntimeError,
         }
     }
