@@ -62,8 +62,8 @@ def test_commands(osb, made):
     osb("command", "logs", made, execution)
     osb("command", "interrupt", made, execution)
     session = json.loads(osb("command", "session", "create", made, "-o", "json").stdout)["session_id"]
-    osb("command", "session", "run", made, session, "--", "X=5")
-    assert osb("command", "session", "run", made, session, "--", "echo $X").stdout.strip() == "5"
+    osb("command", "session", "run", made, session, "--", "export", "X=5")
+    assert osb("command", "session", "run", made, session, "--", "printenv", "X").stdout.strip() == "5"
     osb("command", "session", "delete", made, session)
 
 

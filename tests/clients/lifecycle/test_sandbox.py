@@ -133,6 +133,8 @@ async def test_a_sandbox_without_the_token_answers_nothing(sandbox):
 async def test_diagnostics_show_the_entrypoint(client):
     sandbox = await client.create(entrypoint=["sh", "-c", "echo entrypoint speaks; exec sleep 600"])
     logs = await done(sandbox.get_diagnostic_logs("container"))
+    while not logs.content:  # The sandbox is ready when execd is, perhaps before the entrypoint spoke.
+        logs = await done(sandbox.get_diagnostic_logs("container"))
     assert "entrypoint speaks" in logs.content
     events = await done(sandbox.get_diagnostic_events("runtime"))
     assert events.content
@@ -230,7 +232,7 @@ async def test_destroy_kills_and_closes(client):
 
 @only_1_1
 async def test_templates_are_refused_as_the_reference_does(client):
-    from opensandbox.models.sandboxes import TemplateFilter
+    from opensandbox.models.templates import TemplateFilter
 
     manager = await client.manager()
     with pytest.raises(SandboxApiException) as refused:

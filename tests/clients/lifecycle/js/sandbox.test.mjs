@@ -7,7 +7,8 @@ import { ConnectionConfig, Sandbox, SandboxApiException, SandboxManager } from '
 const image = process.env.OSB_TEST_IMAGE ?? 'host';
 const connectionConfig = new ConnectionConfig({});
 const resource = { cpu: '1', memory: '512Mi' };
-const text = (messages) => messages.map((message) => message.text).join('');
+// Older clients get one event a line without its end, newer ones the text as it was.
+const text = (messages) => messages.map(({ text }) => (text.endsWith('\n') ? text : `${text}\n`)).join('');
 let sandbox;
 
 before(async () => {
