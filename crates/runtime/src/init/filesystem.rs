@@ -69,6 +69,8 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 /// is to mask. The working directory is its root.
 pub(crate) struct Scaffold {
     masks: Masks,
+    /// The hierarchies of cgroup v1 that a sandbox sees of itself, each by its controllers.
+    hierarchies: Vec<String>,
 }
 
 struct Masks {
@@ -88,6 +90,8 @@ pub(crate) fn prepare_scaffold() -> rustix::io::Result<Scaffold> {
         proc: existing("/proc", &MASKED_PROC),
         sys: existing("/sys", &MASKED_SYS),
     };
+    let hierarchies =
+        hierarchies(&std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default());
     sys::unshare_namespaces(rustix::thread::UnshareFlags::NEWNS)?;
     let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
     rustix::mount::mount_change(c"/", private)?;
@@ -109,7 +113,7 @@ pub(crate) fn prepare_scaffold() -> rustix::io::Result<Scaffold> {
     rustix::mount::unmount(c".", rustix::mount::UnmountFlags::DETACH)?;
     rustix::process::chdir(c"/")?;
     furnish()?;
-    Ok(Scaffold { masks })
+    Ok(Scaffold { masks, hierarchies })
 }
 
 fn existing(root: &str, names: &[&'static str]) -> Vec<Mask> {
@@ -292,13 +296,38 @@ fn mount_sys(root: &OwnedFd, scaffold: &Scaffold, request: &Request) -> rustix::
     let read_only = HARMLESS | MountAttrFlags::MOUNT_ATTR_RDONLY;
     let sysfs = filesystem("sysfs", &[], read_only)?;
     attach(sysfs.as_fd(), fixed(root, "sys")?.as_fd(), "")?;
-    if request.cgroup == CgroupEntry::BornInto {
-        // Language runtimes size themselves by their limits. Version 1 would take a mount per
-        // controller, so there they see the machine's.
-        let cgroup = filesystem("cgroup2", &[], read_only)?;
-        attach(cgroup.as_fd(), sysfs.as_fd(), "fs/cgroup")?;
+    // Language runtimes size themselves by their limits, and execd's metrics are the sandbox's own.
+    match request.cgroup {
+        CgroupEntry::BornInto => {
+            let cgroup = filesystem("cgroup2", &[], read_only)?;
+            attach(cgroup.as_fd(), sysfs.as_fd(), "fs/cgroup")?;
+        }
+        CgroupEntry::Write(0) => {}
+        CgroupEntry::Write(_) => mount_hierarchies(sysfs.as_fd(), scaffold, read_only)?,
     }
     mask(sysfs.as_fd(), &scaffold.masks.sys)
+}
+
+/// Version 1 has a mount per hierarchy, below a directory of their own. The namespace made by
+/// `own_cgroups` makes each show the sandbox's group and nothing above it.
+fn mount_hierarchies(
+    sysfs: BorrowedFd<'_>,
+    scaffold: &Scaffold,
+    read_only: MountAttrFlags,
+) -> rustix::io::Result<()> {
+    let places = filesystem("tmpfs", &[("mode", "0755"), ("size", "4k")], HARMLESS)?;
+    for controllers in &scaffold.hierarchies {
+        rustix::fs::mkdirat(&places, controllers.as_str(), Mode::from_raw_mode(0o755))?;
+        let options: Vec<_> = controllers.split(',').map(|name| (name, "")).collect();
+        let hierarchy = filesystem("cgroup", &options, read_only)?;
+        attach(hierarchy.as_fd(), places.as_fd(), controllers)?;
+    }
+    let change = MountChange {
+        set: u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits()),
+        ..MountChange::default()
+    };
+    sys::change_mount(places.as_fd(), c"", change)?;
+    attach(places.as_fd(), sysfs, "fs/cgroup")
 }
 
 /// One small filesystem is both `/dev`, read-only, and `/dev/shm`, writable. Each sandbox has its
@@ -377,6 +406,20 @@ fn filesystem(
     }
     rustix::mount::fsconfig_create(&context)?;
     rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)
+}
+
+/// The hierarchies that tell a process what it may use, out of /proc/self/cgroup.
+fn hierarchies(text: &str) -> Vec<String> {
+    let tells = |controllers: &str| {
+        controllers
+            .split(',')
+            .any(|name| matches!(name, "cpu" | "cpuacct" | "memory"))
+    };
+    text.lines()
+        .filter_map(|line| line.split(':').nth(1))
+        .filter(|controllers| tells(controllers))
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A new detached mount of what is at `path`.
