@@ -55,3 +55,7 @@ fuzz: ## Fuzz every parser for a minute.
 .PHONY: test-clients
 test-clients: build ## The published clients against a real server.
 	tests/clients/lifecycle/run
+
+.PHONY: bench-server
+bench-server: build ## How fast the server is, beside what we promise. Needs root.
+	cargo bench --locked -p server --bench server

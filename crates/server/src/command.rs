@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use daemon::config::{Loaded, example, reference};
+use daemon::config::{Loaded, example};
 use daemon::telemetry;
 
 use crate::access;
-use crate::config::{self, Config, VARIABLE_PREFIX};
+use crate::config::{self, Config};
 use crate::run;
 
 /// The lifecycle server: makes, keeps and ends sandboxes.
@@ -100,7 +100,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             force,
         }) => init_config(path, *example, *force),
         Some(Command::NewKey { name }) => new_key(name),
-        Some(Command::ConfigReference) => print(&reference::<Config>(VARIABLE_PREFIX)),
+        Some(Command::ConfigReference) => print(&config::reference_page()),
         None => serve(&arguments),
     };
     match outcome {

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-use daemon::config::{Loaded, Problems, Sources, load as load_settings};
+use daemon::config::{Loaded, Problems, Sources, Verdict, load as load_settings};
 use daemon::{section, telemetry};
 use secrecy::SecretString;
 
@@ -70,8 +70,8 @@ section! {
         timeout_graceful_shutdown: u64 = 5,
         /// Connections that the kernel holds for us before we accept them.
         backlog: u32 = 2048,
-        /// Origins whose web pages may call the API, for CORS. `*` is any page, which then must
-        /// still know the API key.
+        /// Origins whose web pages may call the API, for CORS. `*` is any page that knows an API
+        /// key; on a server without keys it counts for nothing, and pages must be named.
         cors_origins: Vec<String> = vec!["*".to_owned()],
     }
 
@@ -201,6 +201,34 @@ pub fn load(sources: &Sources) -> Result<Loaded<Config>, Problems> {
     expand_home(&mut loaded.settings, home.as_deref());
     Ok(loaded)
 }
+
+/// The page of documentation about every setting, in Markdown.
+pub fn reference_page() -> String {
+    let mut page = String::from(REFERENCE_INTRODUCTION);
+    page += &daemon::config::reference::<Config>(VARIABLE_PREFIX);
+    page += "\n## Settings of the published server that mean nothing here\n\n";
+    page += "| key | what becomes of it | why |\n|---|---|---|\n";
+    for key in WITHOUT_MEANING {
+        let verdict = match key.verdict {
+            Verdict::Unused => "noted and left alone".to_owned(),
+            Verdict::RefusedUnless(value) => format!("refused unless it is `{value:?}`"),
+            Verdict::Refused => "refused".to_owned(),
+        };
+        page += &format!("| `{}` | {verdict} | {} |\n", key.path, key.why);
+    }
+    page
+}
+
+const REFERENCE_INTRODUCTION: &str = "\
+# Configuration of the server
+
+Made by `osb server config-reference`; do not edit it by hand.
+
+A TOML file, then the environment, then flags: each overrides the one before. The file is the one
+that `--config` names, else the one that `SANDBOX_CONFIG_PATH` names, else `~/.sandbox.toml` where
+it exists; without any the defaults hold. `--set KEY=VALUE` sets any key. `osb server --check` tells
+everything that is wrong at once, and `osb server init-config` writes a commented file.
+";
 
 impl Server {
     /// Where to listen.

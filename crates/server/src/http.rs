@@ -73,6 +73,8 @@ pub(crate) struct Rules {
     allowed_host_paths: Vec<PathBuf>,
     volume_size_default: Option<u64>,
     renews_on_access: bool,
+    /// Origins of web pages that may call a server without keys.
+    pages: Vec<String>,
 }
 
 impl App {
@@ -105,6 +107,7 @@ impl App {
     /// Every route.
     pub fn router(self, cors_origins: &[String]) -> Router {
         let contract = contract();
+        let cors = cors(cors_origins, self.0.keys.is_open());
         let v1 = contract
             .clone()
             .route("/metrics/events", post(operations::report));
@@ -124,7 +127,7 @@ impl App {
             .merge(guarded)
             .fallback(not_found)
             .method_not_allowed_fallback(|| async { Error::MethodNotAllowed })
-            .layer(cors(cors_origins));
+            .layer(cors);
         proxied()
             .fallback_service(api.with_state(self.clone()))
             .layer(DefaultBodyLimit::disable())
@@ -148,6 +151,9 @@ impl Rules {
             allowed_host_paths: config.storage.allowed_host_paths.clone(),
             volume_size_default: size.ok().map(api::quantity::Quantity::whole),
             renews_on_access: config.renew_intent.enabled,
+            pages: named_origins(&config.server.cors_origins)
+                .cloned()
+                .collect(),
         }
     }
 }
@@ -240,11 +246,16 @@ async fn not_found(request: Request) -> Response {
         .into_response()
 }
 
-fn cors(origins: &[String]) -> CorsLayer {
-    let origins = if origins.iter().any(|origin| origin == "*") {
+fn named_origins(origins: &[String]) -> impl Iterator<Item = &String> {
+    origins.iter().filter(|origin| *origin != "*")
+}
+
+/// Without keys `*` counts for nothing: any page a person here looks at could then make sandboxes.
+fn cors(origins: &[String], is_open: bool) -> CorsLayer {
+    let origins = if !is_open && origins.iter().any(|origin| origin == "*") {
         AllowOrigin::from(Any)
     } else {
-        AllowOrigin::list(origins.iter().filter_map(|origin| origin.parse().ok()))
+        AllowOrigin::list(named_origins(origins).filter_map(|origin| origin.parse().ok()))
     };
     CorsLayer::new()
         .allow_origin(origins)

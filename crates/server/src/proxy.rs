@@ -10,6 +10,7 @@ mod connector;
 mod headers;
 mod route;
 mod tunnel;
+mod visitor;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -114,6 +115,10 @@ impl Inner {
         }
         let route = Route::parse(request.uri().path()).map_err(Error::Route)?;
         let sandbox = self.service.get(&route.id)?;
+        let token = sandbox.access_token.expose_secret();
+        if let Some(welcome) = visitor::welcome(&request, &route, token) {
+            return Ok(welcome);
+        }
         self.authorize(&sandbox, &request)?;
         self.wait_ready(&sandbox).await?;
         if !headers::skips_renewal(request.headers()) {
@@ -138,8 +143,8 @@ impl Inner {
     fn authorize(&self, sandbox: &Sandbox, request: &Request<Body>) -> Result<(), Error> {
         let headers = request.headers();
         let token = sandbox.access_token.expose_secret();
-        let shows_token =
-            headers::shown_tokens(headers).any(|shown| daemon::secret::equal(shown, token));
+        let mut shown = headers::shown_tokens(headers).chain(visitor::shown_in_cookie(headers));
+        let shows_token = shown.any(|shown| daemon::secret::equal(shown, token));
         if shows_token || (!self.keys.is_open() && self.shows_api_key(request)) {
             Ok(())
         } else {
@@ -228,6 +233,7 @@ fn outbound(
     parts.uri = outbound_uri(route, parts.uri.query())?;
     parts.version = Version::HTTP_11;
     parts.extensions = http::Extensions::new();
+    visitor::strip_cookie(&mut parts.headers);
     headers::clean_request(&mut parts.headers, route, peer, upgrade);
     if route.is_control() {
         headers::add_token(&mut parts.headers, &sandbox.access_token);

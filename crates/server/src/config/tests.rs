@@ -142,3 +142,21 @@ fn a_tilde_is_the_home() {
     let config = problems("embedded.data_dir = '~/osb'", &[("HOME", "/home/me")]).unwrap();
     assert_eq!(config.embedded.data_dir, Path::new("/home/me/osb"));
 }
+
+#[test]
+fn the_page_about_the_settings_is_fresh() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/configuration.md");
+    let kept = std::fs::read_to_string(path).unwrap_or_default();
+    assert!(
+        kept == reference_page(),
+        "docs/configuration.md is stale; run: osb server config-reference > docs/configuration.md"
+    );
+}
+
+#[test]
+fn the_example_files_are_valid() {
+    for (key, value) in [("runtime.type", "\"embedded\""), ("server.port", "8080")] {
+        let text = daemon::config::example::<Config>("An example.", &[(key, value)]);
+        problems(&text, &[]).unwrap();
+    }
+}

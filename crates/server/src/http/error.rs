@@ -53,6 +53,11 @@ pub enum Error {
         /// Why, and what to do.
         message: String,
     },
+    /// A web page that nobody allowed, on a server without keys.
+    #[error(
+        "a web page may call a server without API keys only if server.cors_origins names its origin; programs must ask for localhost or a loopback address"
+    )]
+    StrangePage,
     /// Too many requests in work.
     #[error("the server has no room for another request now; try again")]
     Full,
@@ -120,6 +125,7 @@ impl Error {
                 code,
                 message,
             } => Answer::new(status.as_u16(), *code, message.clone()),
+            Self::StrangePage => Answer::new(403, Code::Forbidden, message),
             Self::Full => {
                 Answer::new(503, Code::Unavailable, message).retry(Duration::from_secs(1))
             }

@@ -1,9 +1,13 @@
 //! What every request meets before its handler: counting, the API key, the limit on work.
 
+use std::net::IpAddr;
+
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use daemon::http::Peer;
+use http::header::{self, HeaderMap, HeaderValue};
+use http::uri::Authority;
 use tokio::time::Instant;
 
 use super::{App, Error, address_of, api_key};
@@ -27,12 +31,16 @@ pub(super) async fn observe(State(app): State<App>, request: Request, next: Next
     response
 }
 
-/// Lets holders of an API key pass and notes who they are.
+/// Lets holders of an API key pass and notes who they are. Where there are no keys, everyone on
+/// this machine passes, but not the web pages they look at.
 pub(super) async fn authenticate(
     State(app): State<App>,
     mut request: Request,
     next: Next,
 ) -> Response {
+    if app.0.keys.is_open() && !is_of_this_machine(request.headers(), &app.0.rules.pages) {
+        return Error::StrangePage.into_response();
+    }
     let from = address_of(request.extensions().get::<Peer>());
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let mut response = match app.0.keys.check(api_key(request.headers()), from) {
@@ -59,5 +67,77 @@ pub(super) async fn limit(State(app): State<App>, request: Request, next: Next) 
     match room.try_acquire() {
         Ok(_permit) => next.run(request).await,
         Err(_) => Error::Full.into_response(),
+    }
+}
+
+/// Whether a request comes from a program here rather than from a page that some other site sent
+/// to a browser here. Such a page is known by its `Origin`, and one that had its own name point to
+/// this machine by the `Host` it asks for.
+fn is_of_this_machine(headers: &HeaderMap, pages: &[String]) -> bool {
+    let text = |name| {
+        headers
+            .get(name)
+            .map(|value: &HeaderValue| value.to_str().unwrap_or(""))
+    };
+    let host = text(header::HOST).unwrap_or("");
+    let is_named = |origin: &str| pages.iter().any(|page| page == origin);
+    let is_own = |origin: &str| {
+        origin
+            .split_once("://")
+            .is_some_and(|(_, from)| from == host)
+    };
+    let origin = text(header::ORIGIN);
+    is_local_name(host) && origin.is_none_or(|origin| is_named(origin) || is_own(origin))
+}
+
+fn is_local_name(host: &str) -> bool {
+    let Ok(authority) = host.parse::<Authority>() else {
+        return false;
+    };
+    let name = authority.host().trim_matches(['[', ']']);
+    let is_loopback = name
+        .parse::<IpAddr>()
+        .is_ok_and(|address| address.is_loopback());
+    is_loopback || name == "localhost" || name.ends_with(".localhost")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn passes(host: &'static str, origin: Option<&'static str>) -> bool {
+        let mut headers = HeaderMap::new();
+        headers.insert(header::HOST, HeaderValue::from_static(host));
+        if let Some(origin) = origin {
+            headers.insert(header::ORIGIN, HeaderValue::from_static(origin));
+        }
+        is_of_this_machine(&headers, &["http://dash.example".to_owned()])
+    }
+
+    #[test]
+    fn programs_pass_and_strange_pages_do_not() {
+        for host in [
+            "127.0.0.1:8080",
+            "localhost:8080",
+            "[::1]:8080",
+            "osb.localhost",
+            "127.9.0.1",
+        ] {
+            assert!(passes(host, None), "{host}");
+        }
+        assert!(passes("localhost:8080", Some("http://localhost:8080")));
+        assert!(passes("localhost:8080", Some("http://dash.example")));
+        assert!(!passes("localhost:8080", Some("http://evil.example")));
+        assert!(!passes("localhost:8080", Some("http://localhost:3000")));
+        assert!(!passes("localhost:8080", Some("null")));
+        assert!(
+            !passes("evil.example:8080", None),
+            "a name that points here"
+        );
+        assert!(!passes(
+            "evil.example:8080",
+            Some("http://evil.example:8080")
+        ));
+        assert!(!passes("", None));
     }
 }

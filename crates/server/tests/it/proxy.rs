@@ -140,6 +140,51 @@ async fn without_the_token_nothing_passes() {
 }
 
 #[tokio::test]
+async fn a_browser_gets_in_with_a_link_and_stays_in_with_a_cookie() {
+    let server = start().await;
+    let id = server.sandbox().await;
+    server.backend.listen(&id, 8000);
+    let (path, headers) = server.endpoint(&id, 8000).await;
+    let token = &headers["X-EXECD-ACCESS-TOKEN"];
+    let link = format!("{path}/headers?opensandbox_token={token}&a=1");
+    let welcome = server.get(&link).await.expect(303);
+    assert_eq!(welcome.header("location"), format!("{path}/headers?a=1"));
+    let cookie = welcome.header("set-cookie").to_owned();
+    assert!(
+        cookie.contains("HttpOnly") && cookie.contains(&format!("Path={path};")),
+        "{cookie}"
+    );
+
+    let pair = cookie.split(';').next().unwrap();
+    let request = server.request("GET", welcome.header("location"));
+    let request = request.header("cookie", format!("theirs=1; {pair}"));
+    let seen = server
+        .call(request.body(Body::empty()).unwrap())
+        .await
+        .expect(200)
+        .json();
+    assert_eq!(
+        seen["cookie"], "theirs=1",
+        "the token does not go into the sandbox"
+    );
+
+    let wrong = format!("{path}/headers?opensandbox_token={}", &token[1..]);
+    server
+        .get(&wrong)
+        .await
+        .refused(401, "MISSING_OR_INVALID_SECURE_ACCESS");
+    let request = server.request("GET", &format!("{path}/headers"));
+    let request = request
+        .header("cookie", "opensandbox-token=wrong")
+        .body(Body::empty())
+        .unwrap();
+    server
+        .call(request)
+        .await
+        .refused(401, "MISSING_OR_INVALID_SECURE_ACCESS");
+}
+
+#[tokio::test]
 async fn what_cannot_be_reached_is_told_apart() {
     let server = start().await;
     let id = server.sandbox().await;
