@@ -107,8 +107,8 @@ impl Postgres {
         self.pool.close().await;
     }
 
-    fn fail(&self, action: &'static str, error: sqlx::Error) -> Error {
-        explain(&self.location, action, &error)
+    fn fail(&self, action: &'static str, error: &sqlx::Error) -> Error {
+        explain(&self.location, action, error)
     }
 
     async fn check(&self) -> Result<(), Error> {
@@ -118,7 +118,7 @@ impl Postgres {
             row.execute(&mut *transaction).await?;
             transaction.rollback().await
         };
-        touch.await.map_err(|error| self.fail("write", error))
+        touch.await.map_err(|error| self.fail("write", &error))
     }
 }
 

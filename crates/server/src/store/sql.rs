@@ -73,7 +73,7 @@ macro_rules! sql_store {
                 let row = sqlx::query_scalar(sql::GET_META)
                     .bind(name)
                     .fetch_optional(&self.pool);
-                row.await.map_err(|e| $fail(self, "read its settings", e))
+                row.await.map_err(|e| $fail(self, "read its settings", &e))
             }
 
             fn parse<T: serde::de::DeserializeOwned>(&self, text: &str) -> Result<T, Error> {
@@ -89,7 +89,7 @@ macro_rules! sql_store {
                 statement: &'static str,
             ) -> Result<Vec<T>, Error> {
                 let rows = sqlx::query_scalar(statement).fetch_all(&self.pool).await;
-                let rows: Vec<String> = rows.map_err(|e| $fail(self, "read its records", e))?;
+                let rows: Vec<String> = rows.map_err(|e| $fail(self, "read its records", &e))?;
                 rows.iter().map(|text| self.parse(text)).collect()
             }
 
@@ -269,7 +269,7 @@ macro_rules! sql_store {
                 let newest: Option<i64> = sqlx::query_scalar(sql::NEWEST_EVENT)
                     .fetch_one(&self.pool)
                     .await
-                    .map_err(|e| $fail(self, "read its events", e))?;
+                    .map_err(|e| $fail(self, "read its events", &e))?;
                 Ok(Contents {
                     identity: self.identity.clone(),
                     is_settled: self.meta(sql::SETTLED).await?.is_some(),
@@ -282,7 +282,7 @@ macro_rules! sql_store {
             async fn apply(&self, batches: &[Batch]) -> Result<Vec<Outcome>, Error> {
                 self.write_all(batches)
                     .await
-                    .map_err(|e| $fail(self, "write", e))
+                    .map_err(|e| $fail(self, "write", &e))
             }
 
             async fn key(&self, key: &str) -> Result<Option<KeyRecord>, Error> {
@@ -290,7 +290,7 @@ macro_rules! sql_store {
                     let mut connection = self.pool.acquire().await?;
                     find_key(&mut connection, key).await
                 };
-                look_up.await.map_err(|e| $fail(self, "look up a key", e))
+                look_up.await.map_err(|e| $fail(self, "look up a key", &e))
             }
 
             async fn events_after(&self, after: EventId, limit: u32) -> Result<Vec<Event>, Error> {
@@ -299,7 +299,7 @@ macro_rules! sql_store {
                     .bind(i64::from(limit))
                     .fetch_all(&self.pool)
                     .await
-                    .map_err(|e| $fail(self, "read events", e))?;
+                    .map_err(|e| $fail(self, "read events", &e))?;
                 rows.into_iter().map(|row| self.event(row)).collect()
             }
 
@@ -307,7 +307,7 @@ macro_rules! sql_store {
                 let oldest = sqlx::query_scalar(sql::OLDEST_EVENT)
                     .fetch_one(&self.pool)
                     .await;
-                oldest.map_err(|e| $fail(self, "read events", e))
+                oldest.map_err(|e| $fail(self, "read events", &e))
             }
 
             async fn events_of(
@@ -320,7 +320,7 @@ macro_rules! sql_store {
                     .bind(i64::from(limit))
                     .fetch_all(&self.pool)
                     .await
-                    .map_err(|e| $fail(self, "read events", e))?;
+                    .map_err(|e| $fail(self, "read events", &e))?;
                 rows.into_iter().rev().map(|row| self.event(row)).collect()
             }
 
@@ -332,7 +332,7 @@ macro_rules! sql_store {
                     .bind(i64::from(query.limit))
                     .fetch_all(&self.pool)
                     .await
-                    .map_err(|e| $fail(self, "read the audit trail", e))?;
+                    .map_err(|e| $fail(self, "read the audit trail", &e))?;
                 let read = |(id, text): (i64, String)| {
                     let mut entry: AuditEntry = self.parse(&text)?;
                     entry.id = id;

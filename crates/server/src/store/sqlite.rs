@@ -112,8 +112,8 @@ impl Sqlite {
         self.pool.close().await;
     }
 
-    fn fail(&self, action: &'static str, error: sqlx::Error) -> Error {
-        explain(&self.location, action, &error)
+    fn fail(&self, action: &'static str, error: &sqlx::Error) -> Error {
+        explain(&self.location, action, error)
     }
 
     /// A write that changes nothing still needs the lock and room in the log.
@@ -124,7 +124,7 @@ impl Sqlite {
             row.execute(&mut *transaction).await?;
             transaction.rollback().await
         };
-        touch.await.map_err(|error| self.fail("write", error))
+        touch.await.map_err(|error| self.fail("write", &error))
     }
 }
 

@@ -197,7 +197,7 @@ async fn a_database_that_goes_away_is_told() {
     let store = Postgres::open(&server.dsn()).await.unwrap();
     write(&store, vec![Write::Settle]).await;
     server.stop().await;
-    let error = store.health().await.err().expect("it is gone");
+    let error = store.health().await.expect_err("it is gone");
     assert!(
         matches!(error, Error::Unavailable { .. } | Error::Timeout { .. }),
         "{error:?}"
