@@ -330,6 +330,10 @@ impl Shared {
     }
 }
 
+/// How long the removal of a snapshot waits for deleted sandboxes to be gone. Their processes are
+/// killed already; on an idle machine this takes milliseconds.
+const SETTLE_MAX: Duration = Duration::from_secs(5);
+
 /// A tracker whose wait ends whenever it has no task.
 fn closed_tracker() -> TaskTracker {
     let tracker = TaskTracker::new();
@@ -391,6 +395,8 @@ impl Backend for Embedded {
     ) -> Result<(), Error> {
         let images = &self.shared.images;
         match source {
+            // Always here, and in no registry.
+            Source::Image { reference, .. } if reference == image::HOST => Ok(()),
             Source::Image { reference, auth } => images
                 .pull(reference, auth.as_ref(), platform, Some(progress))
                 .await
@@ -439,7 +445,12 @@ impl Backend for Embedded {
     }
 
     async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), Error> {
-        let removed = self.shared.images.remove_snapshot(id).await;
+        let mut removed = self.shared.images.remove_snapshot(id).await;
+        if matches!(removed, Err(crate::image::Error::InUse { .. })) {
+            // Perhaps by a sandbox that is deleted for everybody but still on its way out.
+            let _ = tokio::time::timeout(SETTLE_MAX, self.shared.behind.wait()).await;
+            removed = self.shared.images.remove_snapshot(id).await;
+        }
         removed.map_err(|error| image_error(error, &Source::Snapshot(id.clone())))
     }
 
