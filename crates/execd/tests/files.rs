@@ -305,6 +305,18 @@ async fn a_user_acts_with_that_users_rights_and_nobody_else_does() {
             .get(&format!("{user}/directories/archive?path=/root"))
             .await,
     );
+    // In a directory the user may write to, where replacing the file would need no right on it.
+    let guarded = open.join("guarded");
+    fs::write(&guarded, "root's").unwrap();
+    refused(
+        upload_at(
+            &daemon,
+            user,
+            &[("metadata", &metadata(&guarded)), ("file", b"x")],
+        )
+        .await,
+    );
+    assert_eq!(fs::read_to_string(&guarded).unwrap(), "root's");
     // World-readable, behind a way that only CAP_SYS_PTRACE opens.
     let behind = format!("/proc/{}/root/etc/passwd", std::process::id());
     refused(
