@@ -400,7 +400,7 @@ impl Ruleset {
                 a.u32_be(4, TYPE_IPV4_ADDRESS);
                 a.u32_be(5, 4);
                 a.u32_be(10, 1);
-                a.nest(17, |a| connection_limit_expression(a));
+                a.nest(17, connection_limit_expression);
             });
     }
 
@@ -415,7 +415,7 @@ impl Ruleset {
                 a.u32_be(2, 1);
                 a.u32_be(3, ADD);
                 a.u32_be(4, REGISTER);
-                a.nest(7, |a| connection_limit_expression(a));
+                a.nest(7, connection_limit_expression);
             });
             verdict(rule, DROP);
         });

@@ -1,3 +1,5 @@
+//! Copies of trees on the real filesystem: what must be the same afterwards, and what must not leak.
+
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
 

@@ -1,3 +1,5 @@
+//! Volumes on the real filesystem: what may be mounted, and the links that must not lead elsewhere.
+
 use super::*;
 
 #[track_caller]

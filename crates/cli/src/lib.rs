@@ -1,1 +1,0 @@
-//! The osb command line.

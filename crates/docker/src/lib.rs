@@ -1,1 +1,0 @@
-//! A backend on a Docker engine.
