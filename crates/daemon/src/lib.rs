@@ -12,6 +12,7 @@ pub mod error;
 pub mod http;
 #[cfg(feature = "metrics")]
 pub mod metrics;
+pub mod notify;
 pub mod secret;
 pub mod signal;
 pub mod tasks;

@@ -70,7 +70,7 @@ impl Sink {
                 end -= 1;
             }
             let (piece, rest) = text.split_at(end);
-            self.event(&Event::with_text(kind.clone(), now(), piece))
+            self.event(&Event::with_text(kind, now(), piece))
                 .await;
             text = rest;
         }
