@@ -4,11 +4,14 @@ use std::path::Path;
 use std::sync::Arc;
 
 use api::id::SnapshotId;
-use lifecycle::backend::Source;
-use runtime::image::{Config, Error, ImageId, Import, Store};
+use lifecycle::backend::{PullProgress, Source};
+use runtime::image::{Config, Error, ImageId, Import, Limits, Store};
+use serde_json::json;
+use tokio::sync::mpsc;
 
 use crate::registry::Registry;
-use crate::registry::image::{Image, Layer, Pusher};
+use crate::registry::image::{Family, Form, Image, Layer, Pusher};
+use crate::registry::proxy::Proxy;
 use crate::{Place, image};
 
 /// A root filesystem to import: no registry needed.
@@ -295,4 +298,40 @@ async fn collection_never_races_with_use() {
     }
     place.store.gc().await.unwrap();
     place.assert_empty();
+}
+
+/// A layer is here before its image is: collection in between must leave it.
+#[tokio::test]
+async fn layers_of_a_pull_under_way_are_not_collected() {
+    let registry = Registry::start();
+    let layers = vec![
+        (Layer::default().file("name", "first").tar(), Form::Gzip),
+        (Layer::default().noise("noise", 8 << 20).tar(), Form::Gzip),
+    ];
+    let pushed = Image::new(Family::Oci, layers, &json!({}));
+    Pusher::to(registry.host()).push("app", "1", &pushed).await;
+    let proxy = Proxy::to(registry.port()).await;
+    let limits = Limits {
+        concurrent_layers: 1,
+        ..Limits::default()
+    };
+    let place = Place::with(Config {
+        limits,
+        ..Config::default()
+    });
+    let (sender, mut progress) = mpsc::channel(1000);
+    let reference = format!("{}/app:1", proxy.host());
+    let pull = place.store.pull(&reference, None, None, Some(sender));
+    let (pulled, ()) = tokio::join!(pull, async {
+        while !matches!(progress.recv().await, Some(PullProgress::Unpacked { .. })) {}
+        proxy.hold(true);
+        place.store.gc().await.unwrap();
+        proxy.hold(false);
+    });
+    let prepared = place.store.prepare_image(&pulled.unwrap()).unwrap();
+    assert!(prepared.layers[0].join("noise").exists());
+    assert!(
+        prepared.layers[1].join("name").exists(),
+        "it was collected under the pull"
+    );
 }
