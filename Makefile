@@ -56,6 +56,10 @@ fuzz: ## Fuzz every parser for a minute.
 test-clients: build ## The published clients against a real server.
 	tests/clients/lifecycle/run
 
+.PHONY: bench-create
+bench-create: build ## How fast sandboxes are made, beside crun and docker. Needs root.
+	cargo bench --locked -p runtime --bench create
+
 .PHONY: bench-server
 bench-server: build ## How fast the server is, beside what we promise. Needs root.
 	cargo bench --locked -p server --bench server

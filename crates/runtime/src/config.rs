@@ -42,7 +42,11 @@ impl Config {
         let program = std::env::current_exe()?;
         Ok(Self {
             execd: program.with_file_name("execd"),
-            spawner: (program, vec![OsString::from("spawner")]),
+            // Not by its path: that may be another version by the time a spawner is needed.
+            spawner: (
+                PathBuf::from("/proc/self/exe"),
+                vec![OsString::from("spawner")],
+            ),
             execd_port: EXECD_PORT,
             images: image::Config::default(),
             network: net::Config::new(&data_dir),

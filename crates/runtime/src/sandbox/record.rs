@@ -109,10 +109,16 @@ impl Record {
 
 impl Process {
     /// Takes down who `pid` is. The caller holds a pidfd of it, so the number is not reused.
+    /// A process that has ended and been reaped by now gets a start that no other can have.
     pub(crate) fn observe(pid: i32) -> io::Result<Self> {
+        const BEFORE_ALL: u64 = 0;
+        let start_ticks = match start_ticks(pid) {
+            Err(error) if has_ended(&error) => BEFORE_ALL,
+            found => found?,
+        };
         Ok(Self {
             pid,
-            start_ticks: start_ticks(pid)?,
+            start_ticks,
             started_at: Timestamp::now(),
         })
     }
@@ -144,6 +150,12 @@ fn read<T: for<'de> Deserialize<'de>>(directory: &Path, name: &str) -> io::Resul
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
     }
+}
+
+/// Reading a file of a process that is gone: there is no file, or it ends while it is read.
+fn has_ended(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound
+        || rustix::io::Errno::from_io_error(error) == Some(rustix::io::Errno::SRCH)
 }
 
 /// Field 22 of /proc/pid/stat. The second field is the program's name in parentheses and may
@@ -183,5 +195,13 @@ mod tests {
         fs::write(directory.path().join(PROCESS_FILE), "{\"pid\": 1").unwrap();
         assert!(Process::read(directory.path()).unwrap().is_none());
         assert!(Record::read(directory.path()).unwrap().is_none());
+    }
+
+    #[test]
+    fn a_process_that_is_gone_can_be_taken_down_and_is_nobody() {
+        let mut child = std::process::Command::new("/bin/true").spawn().unwrap();
+        let pid = child.id().cast_signed();
+        child.wait().unwrap();
+        assert!(!Process::observe(pid).unwrap().is_same());
     }
 }

@@ -140,6 +140,7 @@ impl Spawner {
             .map_err(|errno| SpawnError::Socket(errno.into()))?;
         rustix::io::ioctl_fionbio(&ours, true).map_err(|errno| SpawnError::Socket(errno.into()))?;
         let started = tokio::process::Command::new(&self.program)
+            .arg0("osb")
             .args(&self.arguments)
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())

@@ -58,7 +58,7 @@ pub(crate) async fn an_end_while_no_server_runs_is_known_to_the_next(stage: Stag
     let mut server = Doomed::start(&stage.data_dir());
     server.ask("create gate");
     server.kill();
-    let pid = processes_of("gate").into_iter().min().and_then(Pid::from_raw);
+    let pid = Pid::from_raw(stage.first_process("gate"));
     let pid = pid.expect("the sandbox outlives its server");
     let ended = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
     rustix::process::kill_process(pid, Signal::TERM).unwrap();

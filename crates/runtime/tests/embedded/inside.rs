@@ -42,7 +42,7 @@ pub(crate) async fn root_in_a_sandbox_has_only_the_default_capabilities(stage: S
 pub(crate) async fn only_execds_own_descriptors_are_open(stage: Stage) {
     let backend = one(&stage).await;
     // What execd opens itself has no path on the host; what it was given is the log.
-    let first = processes_of("one").into_iter().min().expect("it has processes");
+    let first = stage.first_process("one");
     let mut has_log = false;
     for entry in std::fs::read_dir(format!("/proc/{first}/fd")).unwrap().flatten() {
         let target = std::fs::read_link(entry.path()).unwrap_or_default();
@@ -107,50 +107,25 @@ END"#;
     let expected: Vec<String> = expected.map(|(call, why)| format!("{call} {why}")).into();
     check(&run(&backend, "one", script).await, &expected.join("\n"));
     // Even without the filter: its mount and uts namespaces belong to the host's root.
-    let owners = owners_of_namespaces("one");
+    let owners = owners_of_namespaces(stage.first_process("one"));
     assert_eq!(owners, ["mnt", "uts", "ipc", "pid", "cgroup"].map(|n| format!("{n} host")));
     delete(&backend, "one").await;
 }
 
-/// For each namespace of a sandbox that should, whether it belongs to the host's own user
-/// namespace.
-fn owners_of_namespaces(sandbox: &str) -> Vec<String> {
-    let pid = processes_of(sandbox).into_iter().min().expect("it has processes");
-    let host = std::fs::metadata("/proc/self/ns/user").unwrap();
-    ["mnt", "uts", "ipc", "pid", "cgroup"]
-        .map(|name| {
-            use std::os::unix::fs::MetadataExt;
-            let namespace = std::fs::File::open(format!("/proc/{pid}/ns/{name}")).unwrap();
-            let owner = owner_of(&namespace);
-            let is_host = owner.metadata().unwrap().ino() == host.ino();
-            format!("{name} {}", if is_host { "host" } else { "sandbox" })
-        })
-        .into()
-}
-
-/// ioctl_nsfs(2): NS_GET_USERNS.
-fn owner_of(namespace: &std::fs::File) -> std::fs::File {
-    struct GetUserNamespace;
-    // SAFETY: the request takes no argument and returns a new descriptor.
-    unsafe impl rustix::ioctl::Ioctl for GetUserNamespace {
-        type Output = std::os::fd::OwnedFd;
-        const IS_MUTATING: bool = false;
-        fn opcode(&self) -> rustix::ioctl::Opcode {
-            rustix::ioctl::opcode::none(0xb7, 0x1)
-        }
-        fn as_ptr(&mut self) -> *mut std::ffi::c_void {
-            std::ptr::null_mut()
-        }
-        unsafe fn output_from_ptr(
-            output: rustix::ioctl::IoctlOutput,
-            _: *mut std::ffi::c_void,
-        ) -> rustix::io::Result<Self::Output> {
-            // SAFETY: the kernel returned a new descriptor.
-            Ok(unsafe { std::os::fd::FromRawFd::from_raw_fd(output) })
-        }
-    }
-    // SAFETY: the request is right for a descriptor of a namespace.
-    unsafe { rustix::ioctl::ioctl(namespace, GetUserNamespace) }.unwrap().into()
+/// For each namespace of a sandbox, whether it belongs to the host's own user namespace: the
+/// ioctl NS_GET_USERNS of ioctl_nsfs(2), asked by a program that needs no unsafe code for it.
+fn owners_of_namespaces(pid: i32) -> Vec<String> {
+    let script = format!(
+        "import fcntl, os\n\
+         host = os.stat('/proc/self/ns/user').st_ino\n\
+         for name in ['mnt', 'uts', 'ipc', 'pid', 'cgroup']:\n    \
+             space = os.open('/proc/{pid}/ns/' + name, os.O_RDONLY)\n    \
+             owner = os.fstat(fcntl.ioctl(space, 0xb701)).st_ino\n    \
+             print(name, 'host' if owner == host else 'sandbox')"
+    );
+    let output = std::process::Command::new("python3").args(["-c", &script]).output();
+    let output = output.expect("python3 is part of the image these tests use, so it is here");
+    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
 }
 
 pub(crate) async fn the_devices_are_the_harmless_ones(stage: Stage) {
@@ -177,7 +152,7 @@ pub(crate) async fn the_execd_it_runs_from_cannot_be_written(stage: Stage) {
     let why = ["not permitted", "busy", "denied"];
     assert!(why.iter().any(|why| output.contains(why)), "{output}");
     // From the host, with every privilege, it is the seal that holds.
-    let first = processes_of("one").into_iter().min().expect("it has processes");
+    let first = stage.first_process("one");
     let file = std::fs::File::options().write(true).open(format!("/proc/{first}/exe"));
     if let Ok(mut file) = file {
         std::io::Write::write_all(&mut file, b"x").unwrap_err();

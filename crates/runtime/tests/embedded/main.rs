@@ -6,6 +6,13 @@
 //! Needs root and `execd` built into the same target directory. With `CI=true` a missing need is
 //! a failure; else it says loudly what to do and runs nothing.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a test program, which clippy takes for an ordinary one"
+)]
+
 mod client;
 mod conformance;
 mod crash;

@@ -73,6 +73,14 @@ impl Stage {
         backend.images().import(&import, Some(name)).await.expect("a directory is an image");
     }
 
+    /// PID 1 of a sandbox, as the host numbers it.
+    pub(crate) fn first_process(&self, name: &str) -> i32 {
+        let path = self.data_dir().join("sandboxes").join(name).join("process.json");
+        let text = std::fs::read(path).expect("a sandbox has a record of its process");
+        let record: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        i32::try_from(record["pid"].as_i64().unwrap()).unwrap()
+    }
+
     /// What is left on the host of anything this stage made.
     pub(crate) fn leftovers(&self) -> Vec<String> {
         let data_dir = self.data_dir();
