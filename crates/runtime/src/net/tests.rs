@@ -276,7 +276,7 @@ fn a_sandbox_does_not_reach_neighbours_the_host_or_metadata() {
             // Without the rules nothing hides the sandbox behind the host's address either, so
             // the way back is a route.
             world.inside(world.outside.as_fd(), || {
-                ip(&format!("route add 10.88.0.0/16 via {HOST}"))
+                ip(&format!("route add 10.88.0.0/16 via {HOST}"));
             });
             for (name, receiver, target) in &cases {
                 assert!(
@@ -385,7 +385,7 @@ fn the_host_and_the_outside_do_not_reach_a_sandbox_by_address() {
             let address = slot.address.unwrap();
             let receiver = world.listener(slot.net.as_fd(), address, PORT);
             world.inside(world.outside.as_fd(), || {
-                ip(&format!("route add {address}/32 via {HOST}"))
+                ip(&format!("route add {address}/32 via {HOST}"));
             });
             let from_outside = world.listener(world.outside.as_fd(), FAR, 0);
             let from_host = world.listener(world.host.as_fd(), HOST, 0);

@@ -9,6 +9,13 @@
 //! `make test-escape`. `cargo test -p runtime --test escape -- mount` runs the cases whose name
 //! contains `mount`.
 
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a failed unwrap is the test's failure, and the runner prints what it found"
+)]
+
 mod bombs;
 mod cases;
 mod hostile_images;

@@ -488,7 +488,7 @@ fn wire(host: &OwnedFd, outside: &OwnedFd) {
         ip("link set wan0 up");
     });
     within(host.as_fd(), || {
-        ip(&format!("route add default via {OUTSIDE}"))
+        ip(&format!("route add default via {OUTSIDE}"));
     });
 }
 
