@@ -16,9 +16,9 @@ use std::time::Duration;
 use rustix::io::Errno;
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 use tokio::io::unix::AsyncFd;
+use tokio::sync::oneshot;
 
 use crate::args::Options;
-use crate::log;
 use crate::process::{Exit, Launch, LaunchError, Process};
 use crate::state::Shared;
 use crate::sys;
@@ -69,13 +69,27 @@ pub(crate) async fn run(
     let entrypoint = match start_entrypoint(shared, options).await {
         Ok(entrypoint) => entrypoint,
         Err(error) => {
-            tracing::error!(error = log::chain(&error), "the entrypoint did not start");
+            tracing::error!(
+                error = crate::log::chain(&error),
+                "the entrypoint did not start"
+            );
             return Ok(ExitCode::from(error.shell_code()));
         }
     };
-    let code = supervise(shared, &signals, entrypoint.as_ref()).await?;
+    let process = entrypoint.as_ref().map(|entrypoint| &entrypoint.process);
+    let code = supervise(shared, &signals, process).await?;
     end_everything(shared, &signals).await?;
+    if let Some(log) = entrypoint.and_then(|entrypoint| entrypoint.log) {
+        // The last words; only a process that survived SIGKILL could keep the pipe open.
+        let _ = tokio::time::timeout(SHUTDOWN_GRACE, log).await;
+    }
     Ok(code)
+}
+
+/// The entrypoint, and what tells that its log is complete.
+struct Entrypoint {
+    process: Process,
+    log: Option<oneshot::Receiver<()>>,
 }
 
 fn is_first() -> bool {
@@ -167,11 +181,13 @@ async fn childless(shared: &Shared, signals: &AsyncFd<OwnedFd>) -> io::Result<()
 async fn start_entrypoint(
     shared: &Arc<Shared>,
     options: Options,
-) -> Result<Option<Process>, LaunchError> {
+) -> Result<Option<Entrypoint>, LaunchError> {
     if options.entrypoint.is_empty() {
         return Ok(None);
     }
-    let (stdout, stderr) = log_descriptors(&options).map_err(LaunchError::Descriptors)?;
+    let (stdout, stderr, log_complete) =
+        log_descriptors(&options).map_err(LaunchError::Descriptors)?;
+    let last_words = stderr.try_clone().map_err(LaunchError::Descriptors)?;
     let launch = Launch {
         argv: options.entrypoint,
         environment: shared.environment.clone(),
@@ -185,30 +201,53 @@ async fn start_entrypoint(
         descriptors: Vec::new(),
         takes_terminal: false,
     };
-    shared.processes.launch(launch).await.map(Some)
+    match shared.processes.launch(launch).await {
+        Ok(process) => Ok(Some(Entrypoint {
+            process,
+            log: log_complete,
+        })),
+        Err(error) => {
+            // Whoever reads the entrypoint's output must find the reason there; a log that
+            // cannot be written leaves the daemon's own.
+            let _ = writeln!(
+                File::from(last_words),
+                "execd: {}",
+                crate::log::chain(&error)
+            );
+            if let Some(complete) = log_complete {
+                let _ = tokio::time::timeout(SHUTDOWN_GRACE, complete).await;
+            }
+            Err(error)
+        }
+    }
 }
 
 /// Where the entrypoint writes: the log descriptor, a pipe to the keeper of a log file, or
 /// the daemon's own output.
-fn log_descriptors(options: &Options) -> io::Result<(OwnedFd, OwnedFd)> {
+fn log_descriptors(
+    options: &Options,
+) -> io::Result<(OwnedFd, OwnedFd, Option<oneshot::Receiver<()>>)> {
     let Some(fd) = options.log_fd else {
         return Ok((
             rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?,
             rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3)?,
+            None,
         ));
     };
     let log = File::from(sys::inherited(fd)?);
-    let output: OwnedFd = if log.metadata()?.is_file() {
-        keep_bounded(log)?
+    let (output, complete): (OwnedFd, _) = if log.metadata()?.is_file() {
+        let (pipe, complete) = keep_bounded(log)?;
+        (pipe, Some(complete))
     } else {
-        log.into()
+        (log.into(), None)
     };
-    Ok((output.try_clone()?, output))
+    Ok((output.try_clone()?, output, complete))
 }
 
 /// Copies the entrypoint's output into a file that never grows over the limit. A thread,
 /// because writing to a file blocks, and one that lives as long as the entrypoint does.
-fn keep_bounded(log: File) -> io::Result<OwnedFd> {
+fn keep_bounded(log: File) -> io::Result<(OwnedFd, oneshot::Receiver<()>)> {
+    let (done, complete) = oneshot::channel();
     let (read, write) = io::pipe()?;
     // With O_APPEND the kernel ignores the offsets that cutting the file needs.
     let flags = rustix::fs::fcntl_getfl(&log)?;
@@ -220,8 +259,10 @@ fn keep_bounded(log: File) -> io::Result<OwnedFd> {
             if let Err(error) = copier.copy(read) {
                 tracing::warn!(%error, "the entrypoint's output is no longer kept");
             }
+            // Whoever waits for the last words waits for this.
+            drop(done);
         })?;
-    Ok(write.into())
+    Ok((write.into(), complete))
 }
 
 struct Copier {

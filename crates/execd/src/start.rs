@@ -66,7 +66,7 @@ pub fn run(options: Options) -> ExitCode {
     match serve(options) {
         Ok(code) => code,
         Err(error) => {
-            tracing::error!(error = log::chain(&error), "execd cannot start");
+            tracing::error!(error = crate::log::chain(&error), "execd cannot start");
             ExitCode::FAILURE
         }
     }

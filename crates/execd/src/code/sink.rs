@@ -70,8 +70,7 @@ impl Sink {
                 end -= 1;
             }
             let (piece, rest) = text.split_at(end);
-            self.event(&Event::with_text(kind, now(), piece))
-                .await;
+            self.event(&Event::with_text(kind, now(), piece)).await;
             text = rest;
         }
     }

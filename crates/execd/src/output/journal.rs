@@ -295,12 +295,20 @@ impl Journal {
     /// What lies at `cursor`, which is at the start of a record.
     pub(super) fn find(&self, cursor: Cursor) -> Found {
         let inner = locked(&self.inner);
-        if let Some((end, ending)) = &inner.ending
-            && cursor.position >= end.position
-        {
+        let found = inner.find_records(cursor);
+        let Some((end, ending)) = &inner.ending else {
+            return found;
+        };
+        if cursor.position >= end.position {
             return Found::End(Arc::clone(ending), end.seq);
         }
-        inner.find_records(cursor)
+        match found {
+            Found::Records { start, bytes } => Found::Records {
+                start,
+                bytes: bytes.up_to(end.position - start.position),
+            },
+            other => other,
+        }
     }
 
     /// As [`Self::find`], going on behind the end of the event stream.
@@ -377,6 +385,7 @@ impl Inner {
         self.end.raw += bytes.len() as u64;
         if block.length >= BLOCK_BYTES {
             block.place = Place::Memory(Bytes::from(std::mem::take(open)));
+            self.drop_oldest();
         }
     }
 
@@ -524,6 +533,23 @@ impl Drop for Attached {
 }
 
 impl Stored {
+    /// Without what lies behind this many bytes.
+    fn up_to(self, most: u64) -> Self {
+        let most = usize::try_from(most).unwrap_or(usize::MAX);
+        match self {
+            Self::Memory(bytes) => Self::Memory(bytes.slice(..bytes.len().min(most))),
+            Self::File {
+                file,
+                offset,
+                length,
+            } => Self::File {
+                file,
+                offset,
+                length: length.min(most),
+            },
+        }
+    }
+
     /// The bytes, from wherever they are. A file that cannot be read any more gives none.
     pub(super) async fn load(self) -> std::io::Result<Bytes> {
         match self {
@@ -581,4 +607,93 @@ impl Cursor {
 fn count_events(bytes: &[u8]) -> u64 {
     let lines = bytes.iter().filter(|&&byte| byte == b'\n').count() as u64;
     lines + u64::from(bytes.last().is_some_and(|&byte| byte != b'\n'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn journal() -> Arc<Journal> {
+        Journal::new(Arc::default())
+    }
+
+    async fn all(journal: &Journal, mut cursor: Cursor) -> Vec<u8> {
+        let mut out = Vec::new();
+        while let Found::Records { bytes, .. } = journal.find(cursor) {
+            let mut bytes = bytes.load().await.unwrap();
+            while let Some(record) = next_record(&mut bytes) {
+                out.extend_from_slice(&record.bytes);
+                cursor = cursor.past(&record);
+            }
+        }
+        out
+    }
+
+    #[tokio::test]
+    async fn what_goes_in_comes_out_from_memory_and_files_alike() {
+        let journal = journal();
+        let mut expected = Vec::new();
+        for number in 0..100_000 {
+            let line = format!("line {number}\n");
+            journal.append(Channel::Stdout, 1, line.as_bytes());
+            expected.extend_from_slice(line.as_bytes());
+            journal.settle().await;
+        }
+        assert!(journal.held().file > 0 && journal.held().memory > 0);
+        let start = journal.seek_event(FIRST_OUTPUT_SEQ).unwrap();
+        assert!(all(&journal, start).await == expected);
+        let middle = journal.seek_event(50_000).unwrap();
+        assert!(middle.seq <= 50_000 && middle.seq > 40_000, "{middle:?}");
+        let rest = all(&journal, middle).await;
+        assert!(expected.ends_with(&rest));
+        assert_eq!(rest.len() as u64, journal.end().raw - middle.raw);
+    }
+
+    #[tokio::test]
+    async fn the_oldest_goes_at_the_limit_and_is_said_to_be_gone() {
+        let journal = journal();
+        let block = vec![b'x'; 60_000];
+        for _ in 0..limits::OUTPUT_BYTES / 60_000 * 2 {
+            journal.append(Channel::Stderr, 1, &block);
+            journal.settle().await;
+        }
+        let held = journal.held();
+        assert!(held.memory + held.file <= limits::OUTPUT_BYTES);
+        assert!(held.memory + held.file > limits::OUTPUT_BYTES - 200_000);
+        let oldest = journal.seek_event(FIRST_OUTPUT_SEQ).unwrap_err();
+        assert!(oldest.seq > FIRST_OUTPUT_SEQ);
+        let kept = all(&journal, oldest).await;
+        assert_eq!(kept.len() as u64, journal.end().raw - oldest.raw);
+    }
+
+    #[tokio::test]
+    async fn output_behind_the_end_is_for_the_logs_alone() {
+        let journal = journal();
+        journal.append(Channel::Stdout, 1, b"before\n");
+        journal.finish(Ending::TimedOut { time_ms: 2 });
+        journal.append(Channel::Stdout, 3, b"behind\n");
+        let start = journal.seek_event(FIRST_OUTPUT_SEQ).unwrap();
+        assert_eq!(all(&journal, start).await, b"before\n");
+        let logs = super::super::read_logs(&journal, 0);
+        let body = axum::body::to_bytes(logs.body, 100).await.unwrap();
+        assert_eq!(&body[..], b"before\nbehind\n");
+    }
+
+    #[test]
+    fn a_reader_that_lags_leaves_no_room_until_it_goes() {
+        let journal = journal();
+        let attached = journal.attach(journal.end());
+        let block = vec![b'x'; 60_000];
+        journal.append(Channel::Stdout, 1, &block);
+        assert!(journal.has_room());
+        journal.append(Channel::Stdout, 1, &block);
+        assert!(!journal.has_room());
+        attached.advance(journal.end());
+        assert!(journal.has_room());
+        journal.append(Channel::Stdout, 1, &block);
+        journal.append(Channel::Stdout, 1, &block);
+        assert!(!journal.has_room());
+        drop(attached);
+        assert!(journal.has_room());
+    }
 }

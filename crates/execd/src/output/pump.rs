@@ -23,6 +23,10 @@ use crate::sys;
 /// two blocks, too short for a person to notice.
 const FRAGMENT_PATIENCE: Duration = Duration::from_millis(4);
 
+/// How long a line that may be a shell's farewell waits for the shell to end: as long as a
+/// busy machine may take to end a process that is already on its way.
+const FAREWELL_PATIENCE: Duration = Duration::from_secs(1);
+
 thread_local! {
     /// Where pipes are read into, one at a time: commands that print nothing need no
     /// buffer of their own.
@@ -236,10 +240,18 @@ impl Source {
             if self.carry.is_empty() {
                 self.flush_at = None;
             } else if cut > 0 || self.flush_at.is_none() {
-                self.flush_at = Some(Instant::now() + FRAGMENT_PATIENCE);
+                self.flush_at = Some(Instant::now() + self.patience());
             }
             Turn::Read(read)
         })
+    }
+
+    fn patience(&self) -> Duration {
+        if self.held_line == Some(&self.carry) {
+            FAREWELL_PATIENCE
+        } else {
+            FRAGMENT_PATIENCE
+        }
     }
 
     /// The length of the line to hold, when the text ends in it.

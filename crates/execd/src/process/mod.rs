@@ -260,3 +260,56 @@ fn open_null() -> io::Result<OwnedFd> {
         Err(_) => Ok(rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?.0),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::Environment;
+
+    fn launch(processes: &Processes, text: &str) -> Launch {
+        let null = || processes.null().unwrap();
+        Launch {
+            argv: ["/bin/sh", "-c", text].map(Into::into).into(),
+            environment: Environment::inherited(&[]),
+            directory: None,
+            identity: None,
+            stdio: [null(), null(), null()],
+            descriptors: Vec::new(),
+            takes_terminal: false,
+        }
+    }
+
+    #[tokio::test]
+    async fn exits_and_signals_are_told_apart() {
+        let processes = Processes::new(Restore::default()).unwrap();
+        let exit = async |text| {
+            processes
+                .launch(launch(&processes, text))
+                .await
+                .unwrap()
+                .wait()
+                .await
+        };
+        assert_eq!(exit("exit 0").await, Exit::Code(0));
+        assert_eq!(exit("exit 77").await, Exit::Code(77));
+        assert_eq!(exit("kill -TERM $$").await, Exit::Signal(15));
+        assert!(processes.lock().running.is_empty());
+    }
+
+    #[tokio::test]
+    async fn a_collected_process_is_not_signalled() {
+        let processes = Processes::new(Restore::default()).unwrap();
+        let process = processes
+            .launch(launch(&processes, "exit 0"))
+            .await
+            .unwrap();
+        process.wait().await;
+        assert!(!process.signal_group(Signal::TERM));
+        let running = processes
+            .launch(launch(&processes, "sleep 1000"))
+            .await
+            .unwrap();
+        assert!(running.signal_group(Signal::KILL));
+        assert_eq!(running.wait().await, Exit::Signal(9));
+    }
+}

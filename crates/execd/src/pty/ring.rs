@@ -73,7 +73,7 @@ impl Ring {
             .range(first..)
             .find(|piece| piece.start + piece.bytes.len() as u64 > offset)?;
         let skipped = usize::try_from(offset.saturating_sub(piece.start)).unwrap_or(0);
-        let end = piece.bytes.len().min(skipped + most);
+        let end = piece.bytes.len().min(skipped.saturating_add(most));
         Some(Slice {
             start: piece.start + skipped as u64,
             channel: piece.channel,

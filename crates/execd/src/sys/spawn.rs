@@ -316,30 +316,42 @@ unsafe fn restore(wanted: &Restore) -> bool {
     true
 }
 
+/// The kernel's own form of `sigaction`, all zero: the default action.
+#[repr(C)]
+struct DefaultAction {
+    handler: usize,
+    flags: libc::c_ulong,
+    restorer: usize,
+    mask: u64,
+}
+
 /// Gives every signal its default action and unblocks all: exec resets handlers by itself
-/// but keeps what is ignored, and Rust's start-up ignores SIGPIPE.
+/// but keeps what is ignored, by Rust's start-up (SIGPIPE) or by whoever started the
+/// daemon. Raw, because libc refuses to touch the two signals it keeps for itself.
 ///
 /// # Safety
 /// As [`become_program`].
 unsafe fn reset_signals() {
-    // SAFETY: the child's table of handlers is its own copy (no CLONE_SIGHAND).
+    const SIGNALS: c_int = 64;
+    let default = DefaultAction {
+        handler: 0,
+        flags: 0,
+        restorer: 0,
+        mask: 0,
+    };
+    let none: *mut c_void = std::ptr::null_mut();
+    let set_bytes = size_of::<u64>();
+    // SAFETY: the child's table of handlers is its own copy (no CLONE_SIGHAND). SIGKILL and
+    // SIGSTOP answer EINVAL and have the default action anyway.
     unsafe {
-        let mut default: libc::sigaction = std::mem::zeroed();
-        default.sa_sigaction = libc::SIG_DFL;
-        for signal in [
-            libc::SIGPIPE,
-            libc::SIGHUP,
-            libc::SIGINT,
-            libc::SIGQUIT,
-            libc::SIGTERM,
-            libc::SIGCHLD,
-            libc::SIGTSTP,
-            libc::SIGTTIN,
-            libc::SIGTTOU,
-            libc::SIGUSR1,
-            libc::SIGUSR2,
-        ] {
-            libc::sigaction(signal, &raw const default, std::ptr::null_mut());
+        for signal in 1..=SIGNALS {
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                &raw const default,
+                none,
+                set_bytes,
+            );
         }
         let mut none: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut none);

@@ -2,6 +2,8 @@
 //!
 //! The socket listens before the daemon runs, so the first request simply waits for it.
 
+#![allow(dead_code, reason = "each test program uses its own part of this")]
+
 use std::{
     os::{fd::OwnedFd, unix::net::UnixListener},
     path::PathBuf,
@@ -42,6 +44,11 @@ impl Answer {
 
 impl Daemon {
     pub(crate) fn start() -> Self {
+        Self::start_with(&[])
+    }
+
+    /// With these variables (`NAME=value`) in its environment; `{dir}` is its directory.
+    pub(crate) fn start_with(variables: &[&str]) -> Self {
         let directory = tempfile::tempdir().unwrap();
         // Other users' files are part of the tests.
         std::fs::set_permissions(
@@ -59,10 +66,21 @@ impl Daemon {
                 r#"exec "$0" --port 0 --listen-fd 3 3<&0 </dev/null"#,
                 env!("CARGO_BIN_EXE_execd"),
             ])
+            .envs(variables.iter().map(|variable| {
+                let (name, value) = variable.split_once('=').unwrap();
+                (
+                    name,
+                    value.replace("{dir}", directory.path().to_str().unwrap()),
+                )
+            }))
             .stdin(Stdio::from(listener))
             .spawn()
             .unwrap();
         Self { child, directory }
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn path(&self, name: &str) -> PathBuf {
