@@ -44,8 +44,8 @@ const MAX_OPEN: usize = 64;
 const MAX_ASIDE: usize = 64;
 
 /// Bytes handed to a writing thread at once. One such batch is being written while the next is
-/// filled; small enough that both are still in the processor's cache.
-const BATCH: usize = 256 * 1024;
+/// filled. A quarter of it costs a fifth more processor time in hand-overs.
+const BATCH: usize = 1024 * 1024;
 
 /// How much of a refused form is still read, and for how long, so that a client which sends first
 /// and listens later gets to see the answer.
