@@ -7,9 +7,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::{Tasks, notify};
 use daemon::http::{Limits, Listener};
 use daemon::signal::Termination;
+use daemon::{Tasks, notify};
 use lifecycle::Service;
 use lifecycle::backend::{self, Backend};
 use lifecycle::clock::SystemClock;
