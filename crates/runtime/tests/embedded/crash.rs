@@ -32,7 +32,8 @@ pub(crate) async fn sandboxes_survive_the_spawner_and_their_end_is_known(stage: 
     let backend = stage.open().await;
     let mut events = backend.events();
     let mut waits = spec("waits");
-    let script = "mkfifo /tmp/end && read code < /tmp/end; exit $code";
+    // Whoever comes first makes the pipe; opening it waits for the other.
+    let script = "mkfifo /tmp/end 2>/dev/null; read code < /tmp/end; exit $code";
     waits.entrypoint = Some(["sh", "-c", script].map(str::to_owned).to_vec());
     create(&backend, waits).await.unwrap();
     for spawner in spawners() {
@@ -41,7 +42,7 @@ pub(crate) async fn sandboxes_survive_the_spawner_and_their_end_is_known(stage: 
     assert!(ping(&backend, "waits").await, "a sandbox died with the spawner");
     create(&backend, spec("next")).await.expect("a new spawner is started");
     assert!(ping(&backend, "next").await);
-    run(&backend, "waits", "echo 7 > /tmp/end").await;
+    run(&backend, "waits", "mkfifo /tmp/end 2>/dev/null; echo 7 > /tmp/end").await;
     let event = tokio::time::timeout(Duration::from_secs(30), events.recv()).await;
     let Ok(Ok(Event::Exited { exit, .. })) = event else { panic!("{event:?}") };
     // Its parent is gone; since Linux 6.15 the kernel tells anybody, before that nobody knows.
