@@ -22,6 +22,7 @@ mod dns;
 mod firewall;
 mod link;
 mod netlink;
+mod nftables;
 mod pool;
 mod slot;
 #[cfg(test)]
@@ -166,7 +167,7 @@ pub(crate) fn examine(config: &Config) -> Result<Findings, Error> {
         .collect();
     Ok(Findings {
         conflicts: link::conflicts(&socket, config.addresses, &config.prefix)?,
-        forward_drops: firewall::foreign_forward_drops(&config.prefix)?,
+        forward_drops: nftables::foreign_forward_drops(&config.prefix)?,
         needs_relay: dns::HostResolver::read().needs_relay(&local),
     })
 }
