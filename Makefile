@@ -63,3 +63,24 @@ bench-create: build ## How fast sandboxes are made, beside crun and docker. Need
 .PHONY: bench-server
 bench-server: build ## How fast the server is, beside what we promise. Needs root.
 	cargo bench --locked -p server --bench server
+
+.PHONY: test-execd-clients
+test-execd-clients: build ## The published SDKs straight against an execd.
+	tests/clients/execd/run
+
+.PHONY: test-escape
+test-escape: ## Hostile programs inside real sandboxes: what they could not do.
+	cargo build --locked -p execd
+	cargo test --locked -p runtime --test escape
+
+.PHONY: bench-execd
+bench-execd: build ## execd beside direct spawns, cat and the kernel.
+	cargo bench --locked -p execd --bench execd
+
+.PHONY: bench-create
+bench-create: build ## Making a sandbox beside crun, docker and a bare process.
+	cargo bench --locked -p runtime --bench create
+
+.PHONY: bench-server
+bench-server: build ## The server and its proxy beside execd itself.
+	cargo bench --locked -p server --bench server
