@@ -18,6 +18,8 @@ pub(super) struct Claims {
     dir: PathBuf,
     owner: PathBuf,
     limit: u32,
+    /// Locked together with every other server that uses these claims.
+    users: fs::File,
     /// Where the next search starts. Numbers go round so that one just freed, whose namespace
     /// and connections may still be on their way out, is used last.
     cursor: AtomicU32,
@@ -27,6 +29,10 @@ impl Claims {
     pub(super) fn open(dir: &Path, owner: &Path, limit: u32) -> Result<Self, Error> {
         fs::create_dir_all(dir)
             .map_err(|e| Error::kernel(format!("making the directory {}", dir.display()), e))?;
+        let users = fs::File::create(dir.join(".users"))
+            .map_err(|e| Error::kernel("opening the lock of the claims' users", e))?;
+        rustix::fs::flock(&users, FlockOperation::LockShared)
+            .map_err(|e| Error::kernel("locking the claims' users", e))?;
         // Another server's ready slots, or those of our own last life, cluster where its cursor
         // was: start elsewhere.
         let mut seed = [0_u8; 4];
@@ -36,8 +42,15 @@ impl Claims {
             dir: dir.to_owned(),
             owner: owner.to_owned(),
             limit,
+            users,
             cursor: AtomicU32::new(u32::from_ne_bytes(seed) % limit.max(1)),
         })
+    }
+
+    /// Whether no other server uses these claims. One that wants to begin waits from then on
+    /// until this value is dropped.
+    pub(super) fn is_only_user(&self) -> bool {
+        rustix::fs::flock(&self.users, FlockOperation::NonBlockingLockExclusive).is_ok()
     }
 
     /// Claims a slot nobody has.

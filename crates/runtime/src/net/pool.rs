@@ -64,6 +64,7 @@ type Thread = std::thread::JoinHandle<()>;
 impl Drop for Lifetime {
     fn drop(&mut self) {
         self.0.shut_down();
+        self.0.leave();
     }
 }
 
@@ -178,8 +179,7 @@ impl Pool {
         (state.outside.len(), state.none.len())
     }
 
-    /// Ends the background work and gives back what is ready. The firewall goes too when no
-    /// sandbox of any server is left to be kept in by it.
+    /// Ends the background work, gives back what is ready and waits until that is done.
     pub async fn close(self) {
         self.inner.shut_down();
         let refiller = self
@@ -194,22 +194,7 @@ impl Pool {
         }
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
-        // A relay's address stays claimed while sandboxes that know it live.
-        if let (Some(index), Ok(ours)) = (self.inner.resolver, self.inner.claims.ours())
-            && ours == [index]
-        {
-            self.inner.claims.release(index);
-            let _ = fs::remove_file(resolver_record(&self.inner.config));
-        }
-        let claimed = self.inner.claims.live();
-        if claimed.is_ok_and(|claimed| claimed.is_empty())
-            && let Err(error) = within(self.inner.maker.host(), self.inner.maker.host(), || {
-                firewall::remove(&self.inner.config)
-            })
-            .and_then(|removed| removed)
-        {
-            tracing::warn!(%error, "the firewall table was not removed");
-        }
+        self.inner.leave();
     }
 }
 
@@ -298,6 +283,36 @@ impl Inner {
         match slot.address {
             Some(_) => state.outside.push_back(slot),
             None => state.none.push_back(slot),
+        }
+    }
+
+    /// Takes away what no sandbox needs any more: the relay's claim when none of this server is
+    /// left, the firewall when none of any server is and no other server runs.
+    fn leave(&self) {
+        let refiller = self
+            .refiller
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(refiller) = refiller {
+            // Gives back the slot it may be making; ends within milliseconds.
+            let _ = refiller.join();
+        }
+        if let (Some(index), Ok(ours)) = (self.resolver, self.claims.ours())
+            && ours == [index]
+        {
+            self.claims.release(index);
+            let _ = fs::remove_file(resolver_record(&self.config));
+        }
+        let is_unused = self.claims.live().is_ok_and(|claimed| claimed.is_empty());
+        if !is_unused || !self.claims.is_only_user() {
+            return;
+        }
+        let removed = within(self.maker.host(), self.maker.host(), || {
+            firewall::remove(&self.config)
+        });
+        if let Err(error) = removed.and_then(|removed| removed) {
+            tracing::warn!(%error, "the firewall table was not removed");
         }
     }
 

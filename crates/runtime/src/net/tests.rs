@@ -716,6 +716,7 @@ fn many_takers_at_once_and_more_than_a_thousand_slots() {
             let left: Vec<PathBuf> = std::fs::read_dir(&config.claims_dir)
                 .unwrap()
                 .map(|entry| entry.unwrap().path())
+                .filter(|path| !path.ends_with(".users"))
                 .collect();
             assert!(left.is_empty(), "{left:?}");
             let tables = Command::new("nft")
@@ -758,6 +759,51 @@ fn one_sandbox_cannot_fill_the_hosts_table_of_connections() {
             assert!(world.arrives(&neighbour, &receiver, FAR));
             nft("flush chain inet osb through");
             assert!(arrives_from(&late, &receiver, FAR), "proves nothing");
+        });
+    });
+}
+
+#[test]
+fn the_firewall_stays_while_anybody_needs_it() {
+    on_a_host(|world| {
+        let runtime = runtime();
+        runtime.block_on(async {
+            let config = Config {
+                ready_outside: 0,
+                ready_none: 0,
+                ..world.config()
+            };
+            let second = world.temp.path().join("second");
+            std::fs::create_dir(&second).unwrap();
+            let has_rules = || {
+                let tables = Command::new("nft")
+                    .args(["list", "tables"])
+                    .output()
+                    .unwrap();
+                !tables.stdout.is_empty()
+            };
+            let other = Pool::open(
+                Config {
+                    owner: second,
+                    ..config.clone()
+                },
+                &[],
+            )
+            .unwrap();
+            let pool = Pool::open(config.clone(), &[]).unwrap();
+            drop(pool);
+            assert!(has_rules(), "another server runs");
+            drop(other);
+            assert!(!has_rules(), "nobody is left");
+
+            let pool = Pool::open(config.clone(), &[]).unwrap();
+            let slot = pool.take(Network::Outside).await.unwrap();
+            drop(pool);
+            assert!(has_rules(), "a sandbox outlives its server");
+            let pool = Pool::open(config, &[slot.index]).unwrap();
+            pool.release(slot.index);
+            pool.close().await;
+            assert!(!has_rules(), "nobody is left");
         });
     });
 }
