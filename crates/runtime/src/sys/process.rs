@@ -123,9 +123,10 @@ pub(crate) fn take_inherited(number: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 
-/// Puts signal dispositions and the mask back to what a new program expects.
+/// Puts signal dispositions and the mask back to what a new program expects. The kernel does
+/// that for handlers; what was ignored would stay ignored, and nobody ignores real-time signals.
 pub(crate) fn reset_signals() -> Result<()> {
-    for signal in 1..=libc::SIGRTMAX() {
+    for signal in 1..=libc::SIGSYS {
         if signal == libc::SIGKILL || signal == libc::SIGSTOP {
             continue;
         }
