@@ -18,11 +18,7 @@ impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
 
     async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
         let bytes = body(request, state).await?;
-        serde_json::from_slice(&bytes).map(Json).map_err(|error| {
-            Problem::bad_request(format!(
-                "the request body is not the JSON expected: {error}"
-            ))
-        })
+        read(&bytes).map(Json)
     }
 }
 
@@ -37,14 +33,22 @@ impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalJ
         if bytes.trim_ascii().is_empty() {
             return Ok(Self(T::default()));
         }
-        serde_json::from_slice(&bytes)
-            .map(OptionalJson)
-            .map_err(|error| {
-                Problem::bad_request(format!(
-                    "the request body is not the JSON expected: {error}"
-                ))
-            })
+        read(&bytes).map(OptionalJson)
     }
+}
+
+/// The contract's own reader, which names the field and never takes a list for an object.
+fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
+    api::json::from_slice(bytes).map_err(|problem| {
+        let place = match problem.field.as_str() {
+            "" => String::new(),
+            field => format!("{field}: "),
+        };
+        let reason = &problem.message;
+        Problem::bad_request(format!(
+            "the request body is not the JSON expected: {place}{reason}"
+        ))
+    })
 }
 
 async fn body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {

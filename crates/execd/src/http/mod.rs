@@ -144,7 +144,7 @@ async fn unknown_route(method: Method, uri: Uri) -> Response {
 async fn wrong_method(method: Method, uri: Uri) -> Response {
     Problem::new(
         StatusCode::METHOD_NOT_ALLOWED,
-        Code::NotSupported,
+        Code::MethodNotAllowed,
         format!(
             "{} does not answer {method}; the Allow header lists what it answers",
             uri.path()

@@ -89,10 +89,10 @@ impl Pump {
         self.journal = journal;
     }
 
-    /// Drops unread text that a shell prints of its own accord while it ends.
-    pub(crate) fn forget_farewell(&mut self, farewell: &[u8]) {
+    /// Drops a line that waited because a shell prints it while it ends.
+    pub(crate) fn forget_farewell(&mut self) {
         for source in &mut self.sources {
-            if source.carry == farewell {
+            if source.holds_farewell() {
                 source.carry.clear();
             }
         }
@@ -178,6 +178,10 @@ impl Pump {
     fn read(&mut self, index: usize) {
         let turn = self.sources[index].turn(&self.journal, limits::EVENT_BYTES);
         if matches!(turn, Turn::Closed) {
+            // Every writer is gone, the shell too: the line that waited is its farewell.
+            if self.sources[index].holds_farewell() {
+                self.sources[index].carry.clear();
+            }
             self.sources[index].flush_everything(&self.journal);
             self.sources.remove(index);
         }
@@ -246,8 +250,12 @@ impl Source {
         })
     }
 
+    fn holds_farewell(&self) -> bool {
+        self.held_line.is_some_and(|line| line == self.carry)
+    }
+
     fn patience(&self) -> Duration {
-        if self.held_line == Some(&self.carry) {
+        if self.holds_farewell() {
             FAREWELL_PATIENCE
         } else {
             FRAGMENT_PATIENCE

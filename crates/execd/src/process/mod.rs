@@ -169,7 +169,7 @@ impl Started {
     fn watch(self) -> io::Result<Process> {
         Ok(Process {
             pid: self.pid,
-            pidfd: crate::sys::watch(self.pidfd)?,
+            pidfd: Mutex::new(Some(Arc::new(crate::sys::watch(self.pidfd)?))),
             exit: self.exit,
             table: self.table,
         })
@@ -179,7 +179,9 @@ impl Started {
 /// A process of ours, leader of the process group with its number.
 pub(crate) struct Process {
     pid: i32,
-    pidfd: AsyncFd<OwnedFd>,
+    /// Closed once the exit is known: commands are remembered for a day, and a descriptor for
+    /// each would use up the daemon's.
+    pidfd: Mutex<Option<Arc<AsyncFd<OwnedFd>>>>,
     exit: Arc<Mutex<Option<Exit>>>,
     table: Arc<Mutex<Table>>,
 }
@@ -191,21 +193,25 @@ impl Process {
 
     /// Waits for the end. May be dropped and called again.
     pub(crate) async fn wait(&self) -> Exit {
-        // Only a driver that is shutting down fails here; the collecting below then tells.
-        let _ready = self.pidfd.readable().await;
+        if let Some(pidfd) = self.pidfd() {
+            // Only a driver that is shutting down fails here; the collecting below then tells.
+            let _ready = pidfd.readable().await;
+        }
         self.collect()
     }
 
     fn collect(&self) -> Exit {
         let mut table = locked(&self.table);
+        let pidfd = locked(&self.pidfd).take();
         if let Some(exit) = *locked(&self.exit) {
             return exit;
         }
-        let waited =
-            rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+        let waited = pidfd.map(|pidfd| {
+            rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED)
+        });
         let exit = match waited {
-            Ok(Some(status)) => Exit::new(status.exit_status(), status.terminating_signal()),
-            Ok(None) | Err(_) => Exit::Lost,
+            Some(Ok(Some(status))) => Exit::new(status.exit_status(), status.terminating_signal()),
+            Some(Ok(None) | Err(_)) | None => Exit::Lost,
         };
         table.running.remove(&self.pid);
         *locked(&self.exit) = Some(exit);
@@ -214,7 +220,13 @@ impl Process {
 
     /// Signals this process alone; false when it has ended.
     pub(crate) fn signal(&self, signal: Signal) -> bool {
-        rustix::process::pidfd_send_signal(self.pidfd.get_ref(), signal).is_ok()
+        self.pidfd().is_some_and(|pidfd| {
+            rustix::process::pidfd_send_signal(pidfd.get_ref(), signal).is_ok()
+        })
+    }
+
+    fn pidfd(&self) -> Option<Arc<AsyncFd<OwnedFd>>> {
+        locked(&self.pidfd).clone()
     }
 
     /// Signals the whole group; false when the leader has been collected, after which the
@@ -234,10 +246,11 @@ impl Drop for Process {
     /// Nobody can ask for the exit any more; leave no zombie behind.
     fn drop(&mut self) {
         let mut table = locked(&self.table);
+        let Some(pidfd) = self.pidfd() else { return };
         if locked(&self.exit).is_none() {
             table.running.remove(&self.pid);
             let _ = rustix::process::waitid(
-                WaitId::PidFd(self.pidfd.as_fd()),
+                WaitId::PidFd(pidfd.as_fd()),
                 WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
             );
         }

@@ -17,7 +17,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::shell::{self, Protocol};
+use super::shell::Protocol;
 use super::stray;
 use super::{Run, Session, State};
 use crate::output::{Ending, Journal, Pump, Spool};
@@ -30,6 +30,9 @@ const STOP_GRACE: Duration = Duration::from_secs(3);
 /// How long a step of ending a run waits for the shell's report before the next, harder
 /// step.
 const STOP_STEP: Duration = Duration::from_millis(150);
+
+/// Steps that only interrupt.
+const GENTLE_STEPS: u32 = 3;
 
 /// How long a shell gets to end on SIGHUP before SIGKILL.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
@@ -99,18 +102,23 @@ impl Shell {
     /// Ends a run that goes on, by ever harder means.
     async fn stop(&mut self, number: u64, since_ticks: i64) -> Reported {
         let deadline = Instant::now() + STOP_GRACE;
+        let mut step = 0;
         while Instant::now() < deadline {
-            self.process.signal_group(Signal::INT);
-            for _ in 0..2 {
-                // An interrupted shell may throw its input away, and with it the line that
-                // reports: it is asked again.
-                let again = self.protocol.report(number);
-                let reported = tokio::time::timeout(STOP_STEP, self.converse(again, number)).await;
-                if let Ok(reported) = reported {
-                    return reported;
-                }
+            // A program that does not heed the interrupt is killed, but only then: a shell
+            // whose child dies of anything but the interrupt goes on with the next command.
+            // The interrupt that follows at once is for that.
+            if step >= GENTLE_STEPS {
                 stray::kill(self.process.pid(), since_ticks);
             }
+            self.process.signal_group(Signal::INT);
+            // An interrupted shell may throw its input away, and with it the line that
+            // reports: it is asked again.
+            let again = self.protocol.report(number);
+            let reported = tokio::time::timeout(STOP_STEP, self.converse(again, number)).await;
+            if let Ok(reported) = reported {
+                return reported;
+            }
+            step += 1;
         }
         self.process.signal_group(Signal::KILL);
         Reported::Exited(self.process.wait().await)
@@ -134,7 +142,7 @@ impl Shell {
         };
         self.pump.read_waiting().await;
         if gone.is_some() {
-            self.pump.forget_farewell(shell::FAREWELL);
+            self.pump.forget_farewell();
         }
         self.pump.drain().await;
         let time_ms = Timestamp::now().as_millisecond();

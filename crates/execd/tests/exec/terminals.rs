@@ -154,8 +154,10 @@ async fn a_terminal_is_one() {
     client
         .until(|c| c.messages.iter().any(|m| m["code"] == "INVALID_FRAME"))
         .await;
-    client.type_in("sleep 1000\n").await;
-    client.until_output("sleep 1000").await;
+    client
+        .type_in("sh -c 'echo rea''dy; exec sleep 1000'\n")
+        .await;
+    client.until_output("ready").await;
     client.type_in("\u{3}").await;
     client.until_output("^C").await;
     client.type_in("echo interrupted:$?\n").await;
