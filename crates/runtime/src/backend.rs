@@ -171,7 +171,10 @@ fn make_ready(config: &Config, layout: &Layout) -> Result<Ready, Error> {
     raise_open_files();
     let images = image::Store::open(&layout.images(), config.images.clone())
         .map_err(|error| unavailable(&error))?;
-    let cgroups = cgroup::Config::new(&config.data_dir);
+    let cgroups = cgroup::Config {
+        ready: config.ready_cgroups,
+        ..cgroup::Config::new(&config.data_dir)
+    };
     let tree = cgroup::Tree::open(cgroups).map_err(|error| unavailable(&error))?;
     let found = adopt::look(layout).map_err(io("reading"))?;
     let pool =
@@ -240,8 +243,9 @@ impl Shared {
             Event::Exited { id, .. } | Event::OutOfMemory { id } | Event::Vanished { id } => id,
             Event::Resync => return drop(self.events.send(event)),
         };
-        // What was deleted is nobody's business any more.
-        if self.map().contains_key(id) {
+        // What was deleted is nobody's business any more, and what is being created is told about
+        // once its creator knows of it.
+        if matches!(self.map().get(id), Some(Entry::Here(_))) {
             let _ = self.events.send(event);
         }
     }

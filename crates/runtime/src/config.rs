@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use lifecycle::backend::Limits;
 
-use crate::{image, net};
+use crate::{cgroup, image, net};
 
 /// How the embedded backend is set up. [`Config::new`] gives the defaults for a data directory.
 #[derive(Debug, Clone)]
@@ -25,8 +25,6 @@ pub struct Config {
     pub network: net::Config,
     /// What a sandbox may use where its request says nothing.
     pub default_limits: Limits,
-    /// The name of the cgroup under which every sandbox has its own.
-    pub cgroup_parent: String,
     /// Cgroup directories kept ready.
     pub ready_cgroups: usize,
 }
@@ -56,9 +54,7 @@ impl Config {
                 pids: Some(4096),
                 ..Limits::default()
             },
-            cgroup_parent: "opensandbox".to_owned(),
-            // A burst of 32 creations finds its directories ready.
-            ready_cgroups: 32,
+            ready_cgroups: cgroup::Config::new(&data_dir).ready,
             data_dir,
         })
     }
