@@ -76,11 +76,3 @@ test-escape: ## Hostile programs inside real sandboxes: what they could not do.
 .PHONY: bench-execd
 bench-execd: build ## execd beside direct spawns, cat and the kernel.
 	cargo bench --locked -p execd --bench execd
-
-.PHONY: bench-create
-bench-create: build ## Making a sandbox beside crun, docker and a bare process.
-	cargo bench --locked -p runtime --bench create
-
-.PHONY: bench-server
-bench-server: build ## The server and its proxy beside execd itself.
-	cargo bench --locked -p server --bench server

@@ -20,7 +20,11 @@ const DEADLINE: Duration = Duration::from_secs(5);
 /// stopping gets a moment to let go.
 pub(crate) fn take(path: &Path) -> Result<File, Error> {
     let action = |source: io::Error| failed(format!("locking {}", path.display()), source);
-    let options = File::options().create(true).truncate(false).write(true).open(path);
+    let options = File::options()
+        .create(true)
+        .truncate(false)
+        .write(true)
+        .open(path);
     let file = options.map_err(action)?;
     let closings = closings(path).map_err(action)?;
     let deadline = Instant::now() + DEADLINE;

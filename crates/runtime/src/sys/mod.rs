@@ -17,7 +17,6 @@ pub(crate) mod userns;
 pub(crate) use mount::{MountChange, change_mount};
 pub(crate) use process::{
     Cloned, ExitStatus, Keep, clone_process, close_from, descriptor_to, ended_child, execute,
-    exit_now, exit_status_of,
-    install_filter, join_anonymous_keyring, reset_signals, set_file_ids, take_inherited,
-    unshare_namespaces, watch, watch_children,
+    exit_now, exit_status_of, install_filter, join_anonymous_keyring, reset_signals, set_file_ids,
+    take_inherited, unshare_namespaces, watch, watch_children,
 };

@@ -21,7 +21,9 @@ pub(crate) async fn run(backend: &Embedded, sandbox: &str, command: &str) -> Str
     let mut output = String::new();
     for line in answer.lines() {
         let line = line.trim_start_matches("data: ");
-        let Ok(event) = serde_json::from_str::<serde_json::Value>(line) else { continue };
+        let Ok(event) = serde_json::from_str::<serde_json::Value>(line) else {
+            continue;
+        };
         if matches!(event["type"].as_str(), Some("stdout" | "stderr")) {
             output.push_str(event["text"].as_str().unwrap_or_default());
         }
@@ -44,8 +46,14 @@ async fn ask(
          Content-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
         body.len()
     );
-    stream.write_all(head.as_bytes()).await.map_err(|error| error.to_string())?;
+    stream
+        .write_all(head.as_bytes())
+        .await
+        .map_err(|error| error.to_string())?;
     let mut answer = Vec::new();
-    stream.read_to_end(&mut answer).await.map_err(|error| error.to_string())?;
+    stream
+        .read_to_end(&mut answer)
+        .await
+        .map_err(|error| error.to_string())?;
     Ok(String::from_utf8_lossy(&answer).into_owned())
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use api::id::SandboxId;
 use async_trait::async_trait;
 use lifecycle::backend::Backend;
-use lifecycle::conformance::{Facts, Factory, run};
+use lifecycle::conformance::{Factory, Facts, run};
 use runtime::Embedded;
 
 use crate::stage::{Stage, processes_of};
@@ -27,7 +27,10 @@ const LISTEN: &str = "python3 -u -c 'import socket; s = socket.socket(); \
 #[async_trait]
 impl Factory for Embeddeds {
     async fn open(&self) -> Arc<dyn Backend> {
-        self.current.lock().unwrap_or_else(PoisonError::into_inner).take();
+        self.current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
         let backend = self.stage.open().await;
         *self.current.lock().unwrap_or_else(PoisonError::into_inner) = Some(backend.clone());
         Arc::new(backend)
@@ -46,20 +49,35 @@ impl Factory for Embeddeds {
     }
 
     async fn leftovers(&self, id: &SandboxId) -> Vec<String> {
-        let current = self.current.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let current = self
+            .current
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .clone();
         if let Some(backend) = current {
             backend.settled().await;
         }
-        let processes = processes_of(id.as_str()).into_iter().map(|pid| format!("process {pid}"));
+        let processes = processes_of(id.as_str())
+            .into_iter()
+            .map(|pid| format!("process {pid}"));
         let named = |left: &String| left.contains(id.as_str());
-        self.stage.leftovers().into_iter().filter(named).chain(processes).collect()
+        self.stage
+            .leftovers()
+            .into_iter()
+            .filter(named)
+            .chain(processes)
+            .collect()
     }
 }
 
 pub(crate) async fn the_suite_of_all_backends_passes(stage: Stage) {
     let volumes = stage.directory.path().join("volumes");
     std::fs::create_dir(&volumes).unwrap();
-    let factory = Arc::new(Embeddeds { stage, volumes, current: Mutex::new(None) });
+    let factory = Arc::new(Embeddeds {
+        stage,
+        volumes,
+        current: Mutex::new(None),
+    });
     let filter = std::env::var("CONFORMANCE").ok();
     let report = run(factory, filter.as_deref()).await;
     println!("{report}");

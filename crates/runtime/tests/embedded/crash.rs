@@ -17,11 +17,19 @@ fn spawners() -> Vec<Pid> {
     let me = std::process::id().to_string();
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").unwrap().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else {
+            continue;
+        };
         let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let is_ours = status.lines().any(|l| l.strip_prefix("PPid:\t") == Some(me.as_str()));
+        let is_ours = status
+            .lines()
+            .any(|l| l.strip_prefix("PPid:\t") == Some(me.as_str()));
         let command = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        if is_ours && command.split(|b| *b == 0).any(|argument| argument == b"spawner") {
+        if is_ours
+            && command
+                .split(|b| *b == 0)
+                .any(|argument| argument == b"spawner")
+        {
             found.extend(Pid::from_raw(pid));
         }
     }
@@ -39,12 +47,24 @@ pub(crate) async fn sandboxes_survive_the_spawner_and_their_end_is_known(stage: 
     for spawner in spawners() {
         rustix::process::kill_process(spawner, Signal::KILL).unwrap();
     }
-    assert!(ping(&backend, "waits").await, "a sandbox died with the spawner");
-    create(&backend, spec("next")).await.expect("a new spawner is started");
+    assert!(
+        ping(&backend, "waits").await,
+        "a sandbox died with the spawner"
+    );
+    create(&backend, spec("next"))
+        .await
+        .expect("a new spawner is started");
     assert!(ping(&backend, "next").await);
-    run(&backend, "waits", "mkfifo /tmp/end 2>/dev/null; echo 7 > /tmp/end").await;
+    run(
+        &backend,
+        "waits",
+        "mkfifo /tmp/end 2>/dev/null; echo 7 > /tmp/end",
+    )
+    .await;
     let event = tokio::time::timeout(Duration::from_secs(30), events.recv()).await;
-    let Ok(Ok(Event::Exited { exit, .. })) = event else { panic!("{event:?}") };
+    let Ok(Ok(Event::Exited { exit, .. })) = event else {
+        panic!("{event:?}")
+    };
     // Its parent is gone; since Linux 6.15 the kernel tells anybody, before that nobody knows.
     if exit.code.is_some() || exit.signal.is_some() {
         assert_eq!((exit.code, exit.signal), (Some(7), None));
@@ -71,8 +91,13 @@ pub(crate) async fn an_end_while_no_server_runs_is_known_to_the_next(stage: Stag
     .unwrap();
     let backend = stage.open().await;
     let observed = backend.inspect(&id("gate")).await.unwrap();
-    let ObservedState::Exited(exit) = observed.state else { panic!("{:?}", observed.state) };
-    assert!(exit.code.is_some() || exit.signal.is_some(), "its spawner wrote it down: {exit:?}");
+    let ObservedState::Exited(exit) = observed.state else {
+        panic!("{:?}", observed.state)
+    };
+    assert!(
+        exit.code.is_some() || exit.signal.is_some(),
+        "its spawner wrote it down: {exit:?}"
+    );
     assert_eq!(observed.labels["made-by"], "test");
     delete(&backend, "gate").await;
     backend.settled().await;
@@ -95,13 +120,21 @@ pub(crate) async fn the_server_can_be_killed_at_any_moment(stage: Stage) {
             server.ask(&format!("create s{number}"));
             acknowledged.insert(format!("s{number}"));
             if step % 4 != 0 {
-                let victim = acknowledged.iter().next().cloned().expect("one was just made");
+                let victim = acknowledged
+                    .iter()
+                    .next()
+                    .cloned()
+                    .expect("one was just made");
                 server.ask(&format!("delete {victim}"));
                 acknowledged.remove(&victim);
             }
         }
         // In flight when the blow falls: neither was acknowledged, so either may have happened.
-        let victim = acknowledged.iter().next_back().cloned().expect("some are left");
+        let victim = acknowledged
+            .iter()
+            .next_back()
+            .cloned()
+            .expect("some are left");
         server.tell(&format!("create late{kill}"));
         server.tell(&format!("delete {victim}"));
         server.read_some(kill % 3);
@@ -110,11 +143,20 @@ pub(crate) async fn the_server_can_be_killed_at_any_moment(stage: Stage) {
         let found = next.list();
         acknowledged.remove(&victim);
         let mut expected = acknowledged.clone();
-        expected.extend(found.iter().filter(|n| n.starts_with("late") || **n == victim).cloned());
+        expected.extend(
+            found
+                .iter()
+                .filter(|n| n.starts_with("late") || **n == victim)
+                .cloned(),
+        );
         assert_eq!(found, expected, "something was lost or came from nowhere");
         acknowledged = expected;
         for name in &acknowledged {
-            assert_eq!(next.ask(&format!("ping {name}")), "ok", "{name} was adopted but is deaf");
+            assert_eq!(
+                next.ask(&format!("ping {name}")),
+                "ok",
+                "{name} was adopted but is deaf"
+            );
         }
         next.kill();
     }
@@ -147,7 +189,11 @@ impl Doomed {
             .unwrap();
         let input = process.stdin.take().unwrap();
         let output = BufReader::new(process.stdout.take().unwrap());
-        let mut server = Self { process, input, output };
+        let mut server = Self {
+            process,
+            input,
+            output,
+        };
         assert_eq!(server.read(), "ready");
         server
     }
@@ -177,7 +223,11 @@ impl Doomed {
 
     fn list(&mut self) -> BTreeSet<String> {
         let answer = self.ask("list");
-        answer.split_whitespace().skip(1).map(str::to_owned).collect()
+        answer
+            .split_whitespace()
+            .skip(1)
+            .map(str::to_owned)
+            .collect()
     }
 
     fn kill(mut self) {
@@ -188,9 +238,14 @@ impl Doomed {
 
 /// The other side of [`Doomed`].
 pub(crate) fn doomed_server(arguments: &[String]) -> ! {
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().unwrap();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .unwrap();
     runtime.block_on(async {
-        let backend = runtime::Embedded::open(config(Path::new(&arguments[0]))).await.unwrap();
+        let backend = runtime::Embedded::open(config(Path::new(&arguments[0])))
+            .await
+            .unwrap();
         println!("ready");
         for line in std::io::stdin().lines() {
             let line = line.unwrap();
@@ -203,9 +258,12 @@ pub(crate) fn doomed_server(arguments: &[String]) -> ! {
                     let deleted = backend.delete(&id(name), Duration::ZERO).await;
                     deleted.map_or_else(|error| format!("{error:?}"), |()| "ok".to_owned())
                 }
-                Some(("ping", name)) => {
-                    (if ping(&backend, name).await { "ok" } else { "deaf" }).to_owned()
-                }
+                Some(("ping", name)) => (if ping(&backend, name).await {
+                    "ok"
+                } else {
+                    "deaf"
+                })
+                .to_owned(),
                 _ => {
                     let all = backend.list().await.unwrap();
                     let names: Vec<String> = all.iter().map(|o| o.id.to_string()).collect();

@@ -12,7 +12,9 @@ use crate::stage::{Stage, create, delete, image, processes_of, spec};
 /// A backend with one sandbox named `one`.
 async fn one(stage: &Stage) -> Embedded {
     let backend = stage.open().await;
-    create(&backend, spec("one")).await.expect("a sandbox can be made");
+    create(&backend, spec("one"))
+        .await
+        .expect("a sandbox can be made");
     backend
 }
 
@@ -33,7 +35,10 @@ pub(crate) async fn root_in_a_sandbox_has_only_the_default_capabilities(stage: S
         "NoNewPrivs:\t1",
         "Seccomp:\t2",
     ] {
-        assert!(status.lines().any(|found| found == line), "{line} is not in {status}");
+        assert!(
+            status.lines().any(|found| found == line),
+            "{line} is not in {status}"
+        );
     }
     check(&run(&backend, "one", "ulimit -c").await, "0");
     delete(&backend, "one").await;
@@ -44,12 +49,21 @@ pub(crate) async fn only_execds_own_descriptors_are_open(stage: Stage) {
     // What execd opens itself has no path on the host; what it was given is the log.
     let first = stage.first_process("one");
     let mut has_log = false;
-    for entry in std::fs::read_dir(format!("/proc/{first}/fd")).unwrap().flatten() {
+    for entry in std::fs::read_dir(format!("/proc/{first}/fd"))
+        .unwrap()
+        .flatten()
+    {
         let target = std::fs::read_link(entry.path()).unwrap_or_default();
         let target = target.display().to_string();
         let is_log = target.ends_with("/sandboxes/one/log");
         has_log |= is_log;
-        let kinds = ["socket:", "pipe:", "anon_inode:", "/dev/null", "/dev/urandom"];
+        let kinds = [
+            "socket:",
+            "pipe:",
+            "anon_inode:",
+            "/dev/null",
+            "/dev/urandom",
+        ];
         assert!(
             is_log || kinds.iter().any(|kind| target.starts_with(kind)),
             "execd holds {target}"
@@ -64,11 +78,19 @@ pub(crate) async fn the_kernels_filesystems_are_masked_and_read_only(stage: Stag
     let sizes = "cat /proc/timer_list /proc/keys /proc/kallsyms 2>/dev/null | wc -c; \
                  ls -A /proc/bus /proc/irq /proc/fs /sys/firmware 2>/dev/null | grep -v : | wc -w";
     check(&run(&backend, "one", sizes).await, "0\n0");
-    for path in ["/proc/sys/kernel/hostname", "/proc/sys/vm/drop_caches", "/sys/x", "/dev/x"] {
+    for path in [
+        "/proc/sys/kernel/hostname",
+        "/proc/sys/vm/drop_caches",
+        "/sys/x",
+        "/dev/x",
+    ] {
         let output = run(&backend, "one", &format!("echo 1 > {path}")).await;
         assert!(output.contains("Read-only file system"), "{path}: {output}");
     }
-    check(&run(&backend, "one", "ls /sys/class/net | sort | tr '\\n' ' '").await, "eth0 lo");
+    check(
+        &run(&backend, "one", "ls /sys/class/net | sort | tr '\\n' ' '").await,
+        "eth0 lo",
+    );
     delete(&backend, "one").await;
 }
 
@@ -108,7 +130,10 @@ END"#;
     check(&run(&backend, "one", script).await, &expected.join("\n"));
     // Even without the filter: its mount and uts namespaces belong to the host's root.
     let owners = owners_of_namespaces(stage.first_process("one"));
-    assert_eq!(owners, ["mnt", "uts", "ipc", "pid", "cgroup"].map(|n| format!("{n} host")));
+    assert_eq!(
+        owners,
+        ["mnt", "uts", "ipc", "pid", "cgroup"].map(|n| format!("{n} host"))
+    );
     delete(&backend, "one").await;
 }
 
@@ -123,19 +148,38 @@ fn owners_of_namespaces(pid: i32) -> Vec<String> {
              owner = os.fstat(fcntl.ioctl(space, 0xb701)).st_ino\n    \
              print(name, 'host' if owner == host else 'sandbox')"
     );
-    let output = std::process::Command::new("python3").args(["-c", &script]).output();
+    let output = std::process::Command::new("python3")
+        .args(["-c", &script])
+        .output();
     let output = output.expect("python3 is part of the image these tests use, so it is here");
-    String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect()
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 pub(crate) async fn the_devices_are_the_harmless_ones(stage: Stage) {
     let backend = one(&stage).await;
     let names = run(&backend, "one", "ls /dev | sort | tr '\\n' ' '").await;
-    check(&names, "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero");
-    check(&run(&backend, "one", "head -c 4 /dev/urandom | wc -c; echo x > /dev/null").await, "4");
+    check(
+        &names,
+        "fd full null ptmx pts random shm stderr stdin stdout tty urandom zero",
+    );
+    check(
+        &run(
+            &backend,
+            "one",
+            "head -c 4 /dev/urandom | wc -c; echo x > /dev/null",
+        )
+        .await,
+        "4",
+    );
     let made = run(&backend, "one", "mknod /tmp/sda b 8 0; ls /tmp").await;
     assert!(made.contains("not permitted"), "{made}");
-    check(&run(&backend, "one", "echo x > /dev/shm/x && cat /dev/shm/x").await, "x");
+    check(
+        &run(&backend, "one", "echo x > /dev/shm/x && cat /dev/shm/x").await,
+        "x",
+    );
     delete(&backend, "one").await;
 }
 
@@ -153,7 +197,9 @@ pub(crate) async fn the_execd_it_runs_from_cannot_be_written(stage: Stage) {
     assert!(why.iter().any(|why| output.contains(why)), "{output}");
     // From the host, with every privilege, it is the seal that holds.
     let first = stage.first_process("one");
-    let file = std::fs::File::options().write(true).open(format!("/proc/{first}/exe"));
+    let file = std::fs::File::options()
+        .write(true)
+        .open(format!("/proc/{first}/exe"));
     if let Ok(mut file) = file {
         std::io::Write::write_all(&mut file, b"x").unwrap_err();
     }
@@ -164,12 +210,18 @@ pub(crate) async fn the_execd_it_runs_from_cannot_be_written(stage: Stage) {
 pub(crate) async fn each_sandbox_has_its_own_hostname_processes_and_ids(stage: Stage) {
     let backend = one(&stage).await;
     create(&backend, spec("two")).await.unwrap();
-    check(&run(&backend, "one", "hostname; getent hosts one | wc -l").await, "one\n1");
+    check(
+        &run(&backend, "one", "hostname; getent hosts one | wc -l").await,
+        "one\n1",
+    );
     check(&run(&backend, "two", "cat /etc/hostname").await, "two");
     let processes = run(&backend, "one", "cat /proc/[0-9]*/comm | grep -c sleep").await;
     check(&processes, "1");
     let map = "cat /proc/self/uid_map";
-    assert_ne!(run(&backend, "one", map).await, run(&backend, "two", map).await);
+    assert_ne!(
+        run(&backend, "one", map).await,
+        run(&backend, "two", map).await
+    );
     let file = "touch /tmp/f && stat -c '%u %g' /tmp/f";
     check(&run(&backend, "one", file).await, "0 0");
     delete(&backend, "one").await;
@@ -221,7 +273,10 @@ pub(crate) async fn a_proc_that_is_a_link_is_a_typed_error(stage: Stage) {
     spec.source = image("linked");
     spec.entrypoint = None;
     let error = create(&backend, spec).await.unwrap_err();
-    assert!(matches!(&error, Error::Start { message } if message.contains("/proc")), "{error}");
+    assert!(
+        matches!(&error, Error::Start { message } if message.contains("/proc")),
+        "{error}"
+    );
 }
 
 pub(crate) async fn many_layers_are_stacked_in_order(stage: Stage) {
@@ -235,9 +290,17 @@ pub(crate) async fn many_layers_are_stacked_in_order(stage: Stage) {
         let mut next = spec(&name);
         next.source = source;
         create(&backend, next).await.unwrap();
-        run(&backend, &name, &format!("echo {layer} > /top; touch /of-{layer}")).await;
+        run(
+            &backend,
+            &name,
+            &format!("echo {layer} > /top; touch /of-{layer}"),
+        )
+        .await;
         let snapshot = name.parse().unwrap();
-        backend.snapshot(&name.parse().unwrap(), &snapshot).await.unwrap();
+        backend
+            .snapshot(&name.parse().unwrap(), &snapshot)
+            .await
+            .unwrap();
         delete(&backend, &name).await;
         source = Source::Snapshot(snapshot);
     }
@@ -256,7 +319,9 @@ pub(crate) async fn a_failed_creation_leaves_nothing(stage: Stage) {
         let find = std::process::Command::new("find")
             .args(["/sys/fs/cgroup", "-path", "*opensandbox-*", "-type", "d"])
             .output();
-        String::from_utf8_lossy(&find.unwrap().stdout).lines().count()
+        String::from_utf8_lossy(&find.unwrap().stdout)
+            .lines()
+            .count()
     };
     let before = groups();
     let mut broken = spec("broken");
@@ -268,6 +333,9 @@ pub(crate) async fn a_failed_creation_leaves_nothing(stage: Stage) {
     assert_eq!(stage.leftovers(), Vec::<String>::new());
     assert_eq!(processes_of("broken"), Vec::<i32>::new());
     // The pool of groups made in advance may have grown meanwhile, by far less than this.
-    assert!(groups() < before + FAILURES, "cgroups of failed sandboxes remain");
+    assert!(
+        groups() < before + FAILURES,
+        "cgroups of failed sandboxes remain"
+    );
     assert!(backend.list().await.unwrap().is_empty());
 }

@@ -26,7 +26,10 @@ use std::process::ExitCode;
 use futures_util::FutureExt;
 use stage::Stage;
 
-type Test = (&'static str, fn(Stage) -> futures_util::future::BoxFuture<'static, ()>);
+type Test = (
+    &'static str,
+    fn(Stage) -> futures_util::future::BoxFuture<'static, ()>,
+);
 
 /// Names a test.
 macro_rules! test {
@@ -77,18 +80,31 @@ fn main() -> ExitCode {
     if let Err(missing) = stage::needs() {
         eprintln!("THE EMBEDDED TESTS DID NOT RUN: {missing}");
         let is_ci = std::env::var("CI").is_ok_and(|ci| ci == "true");
-        return if is_ci { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+        return if is_ci {
+            ExitCode::FAILURE
+        } else {
+            ExitCode::SUCCESS
+        };
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
     let runtime = runtime.expect("a runtime starts");
     let mut failed = Vec::new();
     for (name, test) in TESTS.iter().filter(|(name, _)| wanted(name)) {
         let outcome = runtime.block_on(AssertUnwindSafe(test(Stage::new())).catch_unwind());
-        println!("test {name} ... {}", if outcome.is_ok() { "ok" } else { "FAILED" });
+        println!(
+            "test {name} ... {}",
+            if outcome.is_ok() { "ok" } else { "FAILED" }
+        );
         if outcome.is_err() {
             failed.push(name);
         }
     }
     println!("{} failed {failed:?}", failed.len());
-    if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    if failed.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    }
 }

@@ -8,7 +8,12 @@ use crate::stage::{Stage, create, delete, id, spec};
 pub(crate) async fn what_is_written_is_in_the_snapshot_and_later_writes_are_not(stage: Stage) {
     let backend = stage.open().await;
     create(&backend, spec("first")).await.unwrap();
-    run(&backend, "first", "echo before > /root/file; rm /etc/passwd").await;
+    run(
+        &backend,
+        "first",
+        "echo before > /root/file; rm /etc/passwd",
+    )
+    .await;
     let snapshot = "kept".parse().unwrap();
     let details = backend.snapshot(&id("first"), &snapshot).await.unwrap();
     assert!(details.size_bytes > 0);
@@ -18,7 +23,10 @@ pub(crate) async fn what_is_written_is_in_the_snapshot_and_later_writes_are_not(
     create(&backend, second).await.unwrap();
     let look = "cat /root/file; ls /etc/passwd 2>/dev/null | wc -l; cat /etc/hostname";
     assert_eq!(run(&backend, "second", look).await, "before\n0\nsecond\n");
-    assert!(backend.delete_snapshot(&snapshot).await.is_err(), "a sandbox stands on it");
+    assert!(
+        backend.delete_snapshot(&snapshot).await.is_err(),
+        "a sandbox stands on it"
+    );
     delete(&backend, "first").await;
     delete(&backend, "second").await;
     backend.settled().await;
@@ -30,14 +38,23 @@ pub(crate) async fn an_ended_sandbox_gives_its_layer_away_and_can_do_so_again(st
     let backend = stage.open().await;
     let mut events = backend.events();
     let mut short = spec("short");
-    short.entrypoint =
-        Some(["sh", "-c", "echo text > /root/file"].map(str::to_owned).to_vec());
+    short.entrypoint = Some(
+        ["sh", "-c", "echo text > /root/file"]
+            .map(str::to_owned)
+            .to_vec(),
+    );
     create(&backend, short).await.unwrap();
     let _ = tokio::time::timeout(std::time::Duration::from_secs(30), events.recv()).await;
     let observed = backend.inspect(&id("short")).await.unwrap();
-    assert!(matches!(observed.state, ObservedState::Exited(_)), "{observed:?}");
+    assert!(
+        matches!(observed.state, ObservedState::Exited(_)),
+        "{observed:?}"
+    );
     for name in ["one", "two"] {
-        backend.snapshot(&id("short"), &name.parse().unwrap()).await.unwrap();
+        backend
+            .snapshot(&id("short"), &name.parse().unwrap())
+            .await
+            .unwrap();
         let mut next = spec(name);
         next.source = Source::Snapshot(name.parse().unwrap());
         create(&backend, next).await.unwrap();
@@ -64,7 +81,10 @@ pub(crate) async fn a_snapshot_keeps_links_attributes_and_deletions(stage: Stage
                 stat -c '%s %b' /root/d/sparse; test /root/d/a -ef /root/d/b && echo same; \
                 ls /var";
     let inside = run(&backend, "source", look).await;
-    assert!(inside.contains("4711") && inside.contains("same"), "{inside}");
+    assert!(
+        inside.contains("4711") && inside.contains("same"),
+        "{inside}"
+    );
     assert_eq!(run(&backend, "copy", look).await, inside);
     delete(&backend, "source").await;
     delete(&backend, "copy").await;

@@ -16,11 +16,16 @@ pub(crate) const TOKEN: &str = "a-token-for-tests";
 /// What is missing to run these tests, and what provides it.
 pub(crate) fn needs() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
-        return Err("they need root; run: sudo -E cargo test -p runtime --test embedded".to_owned());
+        return Err(
+            "they need root; run: sudo -E cargo test -p runtime --test embedded".to_owned(),
+        );
     }
     let execd = execd();
     if !execd.exists() {
-        return Err(format!("{} is missing; run: cargo build -p execd", execd.display()));
+        return Err(format!(
+            "{} is missing; run: cargo build -p execd",
+            execd.display()
+        ));
     }
     Ok(())
 }
@@ -28,7 +33,10 @@ pub(crate) fn needs() -> Result<(), String> {
 /// Cargo puts test programs into `deps` beside the built programs.
 pub(crate) fn execd() -> PathBuf {
     let me = std::env::current_exe().expect("a program knows its file");
-    let target = me.parent().and_then(Path::parent).expect("tests are built into target/x/deps");
+    let target = me
+        .parent()
+        .and_then(Path::parent)
+        .expect("tests are built into target/x/deps");
     target.join("execd")
 }
 
@@ -48,7 +56,9 @@ pub(crate) struct Stage {
 impl Stage {
     pub(crate) fn new() -> Self {
         let directory = tempfile::Builder::new().prefix("osb-test-").tempdir();
-        Self { directory: directory.expect("a temporary directory") }
+        Self {
+            directory: directory.expect("a temporary directory"),
+        }
     }
 
     pub(crate) fn data_dir(&self) -> PathBuf {
@@ -56,26 +66,31 @@ impl Stage {
     }
 
     pub(crate) async fn open(&self) -> Embedded {
-        Embedded::open(config(&self.data_dir())).await.expect("the backend opens")
+        Embedded::open(config(&self.data_dir()))
+            .await
+            .expect("the backend opens")
     }
 
     /// Makes an image of a directory that `furnish` fills.
-    pub(crate) async fn image(
-        &self,
-        backend: &Embedded,
-        name: &str,
-        furnish: impl FnOnce(&Path),
-    ) {
+    pub(crate) async fn image(&self, backend: &Embedded, name: &str, furnish: impl FnOnce(&Path)) {
         let root = self.directory.path().join(name);
         std::fs::create_dir_all(&root).unwrap();
         furnish(&root);
         let import = Import::Directory(root);
-        backend.images().import(&import, Some(name)).await.expect("a directory is an image");
+        backend
+            .images()
+            .import(&import, Some(name))
+            .await
+            .expect("a directory is an image");
     }
 
     /// PID 1 of a sandbox, as the host numbers it.
     pub(crate) fn first_process(&self, name: &str) -> i32 {
-        let path = self.data_dir().join("sandboxes").join(name).join("process.json");
+        let path = self
+            .data_dir()
+            .join("sandboxes")
+            .join(name)
+            .join("process.json");
         let text = std::fs::read(path).expect("a sandbox has a record of its process");
         let record: serde_json::Value = serde_json::from_slice(&text).unwrap();
         i32::try_from(record["pid"].as_i64().unwrap()).unwrap()
@@ -86,13 +101,22 @@ impl Stage {
         let data_dir = self.data_dir();
         let mut left = Vec::new();
         for place in ["sandboxes", "trash", "staging"] {
-            for entry in std::fs::read_dir(data_dir.join(place)).into_iter().flatten().flatten() {
+            for entry in std::fs::read_dir(data_dir.join(place))
+                .into_iter()
+                .flatten()
+                .flatten()
+            {
                 left.push(format!("directory {}", entry.path().display()));
             }
         }
         let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
         let ours = data_dir.display().to_string();
-        left.extend(mounts.lines().filter(|line| line.contains(&ours)).map(str::to_owned));
+        left.extend(
+            mounts
+                .lines()
+                .filter(|line| line.contains(&ours))
+                .map(str::to_owned),
+        );
         left
     }
 }
@@ -116,9 +140,14 @@ pub(crate) fn processes_of(id: &str) -> Vec<i32> {
     let mark = format!("OPENSANDBOX_ID={id}");
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else {
+            continue;
+        };
         let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        if environment.split(|b| *b == 0).any(|pair| pair == mark.as_bytes()) {
+        if environment
+            .split(|b| *b == 0)
+            .any(|pair| pair == mark.as_bytes())
+        {
             found.push(pid);
         }
     }
@@ -142,7 +171,10 @@ pub(crate) fn spec(id: &str) -> Spec {
 }
 
 pub(crate) fn image(reference: &str) -> Source {
-    Source::Image { reference: reference.to_owned(), auth: None }
+    Source::Image {
+        reference: reference.to_owned(),
+        auth: None,
+    }
 }
 
 pub(crate) fn id(text: &str) -> SandboxId {
@@ -154,5 +186,8 @@ pub(crate) async fn create(backend: &Embedded, spec: Spec) -> Result<Created, Er
 }
 
 pub(crate) async fn delete(backend: &Embedded, name: &str) {
-    backend.delete(&id(name), Duration::ZERO).await.expect("a sandbox can be deleted");
+    backend
+        .delete(&id(name), Duration::ZERO)
+        .await
+        .expect("a sandbox can be deleted");
 }
