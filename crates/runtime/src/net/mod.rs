@@ -6,10 +6,10 @@
 //! ports). Nothing of a slot outlives the processes and descriptors that hold its namespaces:
 //! when the last one goes the kernel removes namespace, veth and route in one batch. So there is
 //! nothing to take down after a crash but the slot's claim, a file that keeps a range of ids and
-//! an address from being handed out twice ([`claim`]).
+//! an address from being handed out twice (`claim`).
 //!
 //! Filtering sits on the host's side only, in one nftables table that matches interfaces by name
-//! prefix ([`firewall`]): adding a sandbox changes no rule, and root inside a sandbox, who owns
+//! prefix (`firewall`): adding a sandbox changes no rule, and root inside a sandbox, who owns
 //! the inner end, cannot touch it.
 //!
 //! Not here: which sandbox holds which slot (the caller keeps the index in the sandbox's own
