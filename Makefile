@@ -46,7 +46,7 @@ specs: ## Write specs/ anew from the types.
 
 .PHONY: contract
 contract: ## How our API documents compare with the published protocol.
-	cargo test --locked -q -p api --test contract -- --nocapture
+	cargo test --locked -q --workspace --test contract -- --nocapture
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser for a minute.
