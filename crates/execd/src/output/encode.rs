@@ -1,14 +1,14 @@
-//! Events as bytes: one JSON object and an empty line, with no `data:` in front.
+//! Which event each thing that happens to a command becomes, as bytes in the bare framing.
 //!
-//! Output events are written by hand: there are hundreds of thousands a second of them.
-//! All others go through the wire type.
-
-use std::io::Write as _;
+//! How an event is written and escaped is the contract's affair: `api::frame`.
 
 use api::exec::event::{Event, EventKind, ExecutionError};
+use api::frame::{Encoder, Framing};
 
 use super::journal::{Channel, Ending};
 use crate::process::Exit;
+
+const ENCODER: Encoder = Encoder::new(Framing::Bare);
 
 /// An output event. Bytes that are not UTF-8 become U+FFFD.
 pub(super) fn output(
@@ -18,18 +18,11 @@ pub(super) fn output(
     time_ms: i64,
     seq: Option<u64>,
 ) {
-    out.extend_from_slice(match channel {
-        Channel::Stdout => br#"{"type":"stdout","text":""#,
-        Channel::Stderr => br#"{"type":"stderr","text":""#,
-    });
-    escape(out, &String::from_utf8_lossy(bytes));
-    out.extend_from_slice(br#"","timestamp":"#);
-    // Writing to a vector cannot fail.
-    let _ = write!(out, "{time_ms}");
-    if let Some(seq) = seq {
-        let _ = write!(out, r#","seq":{seq}"#);
-    }
-    out.extend_from_slice(b"}\n\n");
+    let kind = match channel {
+        Channel::Stdout => EventKind::Stdout,
+        Channel::Stderr => EventKind::Stderr,
+    };
+    ENCODER.text(out, kind, &String::from_utf8_lossy(bytes), time_ms, seq);
 }
 
 /// The first event.
@@ -118,91 +111,7 @@ pub(crate) fn signal_name(signal: i32) -> String {
 }
 
 fn event(out: &mut Vec<u8>, event: &Event) {
-    let json = serde_json::to_string(event).expect("an event has string keys only");
-    escape_separators(out, &json);
-    out.extend_from_slice(b"\n\n");
-}
-
-/// The text between the quotes of a JSON string.
-fn escape(out: &mut Vec<u8>, text: &str) {
-    let bytes = text.as_bytes();
-    let mut clean = 0;
-    let mut at = 0;
-    while at < bytes.len() {
-        let byte = bytes[at];
-        if !NEEDS_CARE[usize::from(byte)] {
-            at += 1;
-            continue;
-        }
-        let (escaped, length): (&[u8], usize) = match byte {
-            b'"' => (b"\\\"", 1),
-            b'\\' => (b"\\\\", 1),
-            b'\n' => (b"\\n", 1),
-            b'\r' => (b"\\r", 1),
-            b'\t' => (b"\\t", 1),
-            _ => match separator(&bytes[at..]) {
-                Some(found) => found,
-                None if byte < 0x20 => (&[], 1),
-                None => {
-                    at += 1;
-                    continue;
-                }
-            },
-        };
-        out.extend_from_slice(&bytes[clean..at]);
-        if escaped.is_empty() {
-            let _ = write!(out, "\\u{byte:04x}");
-        } else {
-            out.extend_from_slice(escaped);
-        }
-        at += length;
-        clean = at;
-    }
-    out.extend_from_slice(&bytes[clean..]);
-}
-
-/// Bytes that must be escaped, or that may begin a character that must.
-static NEEDS_CARE: [bool; 256] = {
-    let mut table = [false; 256];
-    let mut byte = 0;
-    while byte < 0x20 {
-        table[byte] = true;
-        byte += 1;
-    }
-    table[b'"' as usize] = true;
-    table[b'\\' as usize] = true;
-    table[0xC2] = true;
-    table[0xE2] = true;
-    table
-};
-
-/// U+0085, U+2028 and U+2029 at the front: legal in JSON, but clients that split the
-/// stream into lines as Python does would cut an event in two there.
-fn separator(bytes: &[u8]) -> Option<(&'static [u8], usize)> {
-    match bytes {
-        [0xC2, 0x85, ..] => Some((b"\\u0085", 2)),
-        [0xE2, 0x80, 0xA8, ..] => Some((b"\\u2028", 3)),
-        [0xE2, 0x80, 0xA9, ..] => Some((b"\\u2029", 3)),
-        _ => None,
-    }
-}
-
-/// Copies finished JSON, in which such characters stand inside strings only.
-fn escape_separators(out: &mut Vec<u8>, json: &str) {
-    let bytes = json.as_bytes();
-    let mut at = 0;
-    while at < bytes.len() {
-        match separator(&bytes[at..]) {
-            Some((escaped, length)) => {
-                out.extend_from_slice(escaped);
-                at += length;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
+    ENCODER.event(out, event);
 }
 
 #[cfg(test)]
