@@ -68,11 +68,6 @@ bench-server: build ## How fast the server is, beside what we promise. Needs roo
 test-execd-clients: build ## The published SDKs straight against an execd.
 	tests/clients/execd/run
 
-.PHONY: test-escape
-test-escape: ## Hostile programs inside real sandboxes: what they could not do.
-	cargo build --locked -p execd
-	cargo test --locked -p runtime --test escape
-
 .PHONY: bench-execd
 bench-execd: build ## execd beside direct spawns, cat and the kernel.
 	cargo bench --locked -p execd --bench execd
