@@ -8,13 +8,13 @@
 //! ```text
 //!   command eval 'the text' 4>&- </dev/null
 //!   (an empty line, which a syntax error may swallow in place of the next)
-//!   { command printf 'NONCE RUN %s\n' "$?" >&4; } 2>/dev/null
+//!   { command printf 'NONCE MARK %s\n' "$?" >&4; } 2>/dev/null
 //! ```
 //!
 //! The text never sees descriptor 4 nor, therefore, can anything it starts; and a report
-//! counts only with the session's nonce and the number of the run.
+//! counts only with the session's nonce and the mark of what was asked.
 
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 
 /// The descriptor on which the shell reports.
 pub(super) const REPORT_FD: i32 = 4;
@@ -43,6 +43,24 @@ pub(super) const UNWANTED: [&str; 7] = [
     "PS0",
 ];
 
+/// What a report is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Mark {
+    /// The end of the run with this number.
+    Run(u64),
+    /// That the shell reads on, after this step of ending this run.
+    Settled(u64, u32),
+}
+
+impl fmt::Display for Mark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Run(number) => write!(f, "{number}"),
+            Self::Settled(number, step) => write!(f, "{number}.{step}"),
+        }
+    }
+}
+
 /// The shell's side of the conversation.
 pub(super) struct Protocol {
     nonce: String,
@@ -58,7 +76,7 @@ impl Protocol {
     /// The first line: no history, no prompts. Reported as run 0.
     pub(super) fn greeting(&self) -> String {
         let mut text = String::from("PS1=; PS2=; unset HISTFILE; set +o history 2>/dev/null\n");
-        self.push_report(&mut text, 0);
+        self.push_report(&mut text, Mark::Run(0));
         text
     }
 
@@ -73,29 +91,30 @@ impl Protocol {
             "command eval {} {REPORT_FD}>&- </dev/null\n\n",
             quoted(code)
         );
-        self.push_report(&mut text, number);
+        self.push_report(&mut text, Mark::Run(number));
         text
     }
 
-    /// The report alone, for when an interrupt made the shell throw away its input.
-    pub(super) fn report(&self, number: u64) -> String {
+    /// A question alone: after an interrupt made the shell throw away its input, or to learn
+    /// whether it reads at all.
+    pub(super) fn ask(&self, mark: Mark) -> String {
         let mut text = String::from("\n");
-        self.push_report(&mut text, number);
+        self.push_report(&mut text, mark);
         text
     }
 
-    /// The status in a line from the shell, when it is about this run.
-    pub(super) fn status(&self, line: &str, number: u64) -> Option<i32> {
+    /// The status in a line from the shell, when it has this mark.
+    pub(super) fn status(&self, line: &str, mark: Mark) -> Option<i32> {
         let rest = line.strip_prefix(self.nonce.as_str())?.strip_prefix(' ')?;
-        let (run, status) = rest.split_once(' ')?;
-        (run.parse() == Ok(number)).then(|| status.parse().ok())?
+        let (found, status) = rest.split_once(' ')?;
+        (found == mark.to_string()).then(|| status.parse().ok())?
     }
 
-    fn push_report(&self, text: &mut String, number: u64) {
+    fn push_report(&self, text: &mut String, mark: Mark) {
         let nonce = &self.nonce;
         let _ = writeln!(
             text,
-            "{{ command printf '{nonce} {number} %s\\n' \"$?\" >&{REPORT_FD}; }} 2>/dev/null"
+            "{{ command printf '{nonce} {mark} %s\\n' \"$?\" >&{REPORT_FD}; }} 2>/dev/null"
         );
     }
 }
@@ -114,11 +133,14 @@ mod tests {
         let protocol = Protocol {
             nonce: "abc".to_owned(),
         };
-        assert_eq!(protocol.status("abc 3 127", 3), Some(127));
-        assert_eq!(protocol.status("abc 2 0", 3), None);
-        assert_eq!(protocol.status("abd 3 0", 3), None);
-        assert_eq!(protocol.status("3 0", 3), None);
-        assert_eq!(protocol.status("abc 3 x", 3), None);
+        let mark = Mark::Run(3);
+        assert_eq!(protocol.status("abc 3 127", mark), Some(127));
+        assert_eq!(protocol.status("abc 2 0", mark), None);
+        assert_eq!(protocol.status("abc 3.0 0", mark), None);
+        assert_eq!(protocol.status("abc 3.1 0", Mark::Settled(3, 1)), Some(0));
+        assert_eq!(protocol.status("abd 3 0", mark), None);
+        assert_eq!(protocol.status("3 0", mark), None);
+        assert_eq!(protocol.status("abc 3 x", mark), None);
     }
 
     #[test]

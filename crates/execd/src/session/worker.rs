@@ -17,22 +17,24 @@ use tokio::net::unix::pipe;
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::shell::Protocol;
+use super::shell::{Mark, Protocol};
 use super::stray;
 use super::{Run, Session, State};
 use crate::output::{Ending, Journal, Pump, Spool};
 use crate::process::{Exit, Process};
 use crate::state::Shared;
 
-/// How long a run may take to end once it was told to; then the shell is killed.
-const STOP_GRACE: Duration = Duration::from_secs(3);
-
-/// How long a step of ending a run waits for the shell's report before the next, harder
-/// step.
+/// How long the first steps of ending a run wait for the shell's answer before the next,
+/// harder step.
 const STOP_STEP: Duration = Duration::from_millis(150);
 
 /// Steps that only interrupt.
 const GENTLE_STEPS: u32 = 3;
+
+/// Steps after which the shell itself is killed. Each of those that are not gentle waits
+/// twice as long as the one before: what is left by then is a machine too busy to answer,
+/// and an interrupt makes a shell that was about to answer begin anew. Ten seconds in all.
+const STOP_STEPS: u32 = GENTLE_STEPS + 5;
 
 /// How long a shell gets to end on SIGHUP before SIGKILL.
 const CLOSE_GRACE: Duration = Duration::from_secs(1);
@@ -60,7 +62,7 @@ impl Shell {
     /// Waits until the shell answers for the first time, dropping what it says before.
     pub(super) async fn greet(&mut self) -> Result<(), Exit> {
         let greeting = self.protocol.greeting();
-        match self.converse(greeting, 0).await {
+        match self.converse(greeting, Mark::Run(0)).await {
             Reported::Status(_) => {
                 self.pump.drain().await;
                 self.idle();
@@ -75,8 +77,8 @@ impl Shell {
         self.pump.switch(Arc::clone(&self.between));
     }
 
-    /// Writes `text` and waits for the report of run `number`, reading output meanwhile.
-    async fn converse(&mut self, text: String, number: u64) -> Reported {
+    /// Writes `text` and waits for the report with this mark, reading output meanwhile.
+    async fn converse(&mut self, text: String, mark: Mark) -> Reported {
         let Self {
             process,
             protocol,
@@ -89,7 +91,7 @@ impl Shell {
         let report = async {
             // A shell that has gone does not read; its end is noticed below.
             let _ = commands.write_all(text.as_bytes()).await;
-            report(protocol, reports, line, number).await
+            report(protocol, reports, line, mark).await
         };
         tokio::select! {
             biased;
@@ -100,10 +102,15 @@ impl Shell {
     }
 
     /// Ends a run that goes on, by ever harder means.
+    ///
+    /// A shell that has reported may still not be ready for the next run. An interrupt that
+    /// comes while it forks is taken by the shell and lost on the child, which has not yet
+    /// given up the shell's handler: the shell reports, then waits for the child before it
+    /// reads another line. So the run has ended only when the shell has also answered a
+    /// question that was put after its report.
     async fn stop(&mut self, number: u64, since_ticks: i64) -> Reported {
-        let deadline = Instant::now() + STOP_GRACE;
-        let mut step = 0;
-        while Instant::now() < deadline {
+        let mut status = None;
+        for step in 0..STOP_STEPS {
             // A program that does not heed the interrupt is killed, but only then: a shell
             // whose child dies of anything but the interrupt goes on with the next command.
             // The interrupt that follows at once is for that.
@@ -111,17 +118,37 @@ impl Shell {
                 stray::kill(self.process.pid(), since_ticks);
             }
             self.process.signal_group(Signal::INT);
-            // An interrupted shell may throw its input away, and with it the line that
-            // reports: it is asked again.
-            let again = self.protocol.report(number);
-            let reported = tokio::time::timeout(STOP_STEP, self.converse(again, number)).await;
-            if let Ok(reported) = reported {
-                return reported;
+            let patience = STOP_STEP * 2_u32.pow(step.saturating_sub(GENTLE_STEPS));
+            match tokio::time::timeout(patience, self.settle(number, step, &mut status)).await {
+                Ok(Reported::Status(status)) => {
+                    stray::interrupt_missed(self.process.pid(), since_ticks);
+                    return Reported::Status(status);
+                }
+                Ok(exited @ Reported::Exited(_)) => return exited,
+                Err(_) => {}
             }
-            step += 1;
         }
         self.process.signal_group(Signal::KILL);
         Reported::Exited(self.process.wait().await)
+    }
+
+    /// Waits for the report of an interrupted run, then for the shell to read on. What was
+    /// reported stays in `status`, because only the first report is about the run.
+    async fn settle(&mut self, number: u64, step: u32, status: &mut Option<i32>) -> Reported {
+        if status.is_none() {
+            // An interrupted shell may throw its input away, and with it the line that
+            // reports: it is asked again.
+            let again = self.protocol.ask(Mark::Run(number));
+            match self.converse(again, Mark::Run(number)).await {
+                Reported::Status(reported) => *status = Some(reported),
+                exited @ Reported::Exited(_) => return exited,
+            }
+        }
+        let mark = Mark::Settled(number, step);
+        match self.converse(self.protocol.ask(mark), mark).await {
+            Reported::Status(_) => Reported::Status(status.expect("reported above")),
+            exited @ Reported::Exited(_) => exited,
+        }
     }
 
     async fn run(&mut self, session: &Session, run: &Run, number: u64) -> Option<Exit> {
@@ -132,7 +159,7 @@ impl Shell {
         let text = self.protocol.run(number, run.cwd.as_deref(), &run.code);
         let deadline = run.timeout.map(|timeout| begun + timeout);
         let (reported, has_timed_out) = tokio::select! {
-            reported = self.converse(text, number) => (reported, false),
+            reported = self.converse(text, Mark::Run(number)) => (reported, false),
             () = session.interrupted.notified() => (self.stop(number, since_ticks).await, false),
             () = reached(deadline) => (self.stop(number, since_ticks).await, true),
         };
@@ -237,18 +264,18 @@ async fn forever(pump: &mut Pump) {
     std::future::pending::<()>().await;
 }
 
-/// The next report about run `number`; others are stale.
+/// The next report with this mark; others are stale.
 async fn report(
     protocol: &Protocol,
     reports: &mut BufReader<pipe::Receiver>,
     line: &mut Vec<u8>,
-    number: u64,
+    mark: Mark,
 ) -> i32 {
     loop {
         // Keeps what it has read in `line` when it is dropped.
         match reports.read_until(b'\n', line).await {
             Ok(read) if read > 0 => {
-                let status = protocol.status(String::from_utf8_lossy(line).trim_end(), number);
+                let status = protocol.status(String::from_utf8_lossy(line).trim_end(), mark);
                 line.clear();
                 if let Some(status) = status {
                     return status;

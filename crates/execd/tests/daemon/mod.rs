@@ -8,6 +8,7 @@ use std::{
     os::{fd::OwnedFd, unix::net::UnixListener},
     path::PathBuf,
     process::{Child, Command, Stdio},
+    time::Duration,
 };
 
 use bytes::Bytes;
@@ -15,7 +16,29 @@ use http::{HeaderMap, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use tokio::net::UnixStream;
+
+/// No test takes longer unless it hangs; the longest runs ten thousand commands.
+const DEADLINE: Duration = Duration::from_secs(150);
+
+/// Kills the process when the test does not end it in time, so that whatever waits for it fails
+/// instead of waiting on.
+#[expect(clippy::print_stderr, reason = "says why the test is about to fail")]
+pub(crate) fn limit_time(pid: u32) {
+    let test = std::thread::current().name().unwrap_or("?").to_owned();
+    let pid = Pid::from_raw(i32::try_from(pid).unwrap()).unwrap();
+    let pidfd = pidfd_open(pid, PidfdFlags::empty()).unwrap();
+    std::thread::spawn(move || {
+        let deadline = Timespec::try_from(DEADLINE).unwrap();
+        let mut ended = [PollFd::new(&pidfd, PollFlags::IN)];
+        if poll(&mut ended, Some(&deadline)).unwrap() == 0 {
+            eprintln!("{test}: not over after {DEADLINE:?}; the daemon is killed");
+            let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+        }
+    });
+}
 
 pub(crate) struct Daemon {
     child: Child,
@@ -76,6 +99,7 @@ impl Daemon {
             .stdin(Stdio::from(listener))
             .spawn()
             .unwrap();
+        limit_time(child.id());
         Self { child, directory }
     }
 

@@ -20,16 +20,19 @@ pub(crate) struct Stream {
 }
 
 impl Stream {
-    /// The next event that is not a ping; `None` at the end.
+    /// The next event that is not a ping; `None` at the end. Pings do not make it wait longer.
     pub(crate) async fn next(&mut self) -> Option<Value> {
-        loop {
-            let event = tokio::time::timeout(PATIENCE, self.any())
-                .await
-                .expect("an event in time")?;
-            if event["type"] != "ping" {
-                return Some(event);
+        let event = async {
+            loop {
+                let event = self.any().await?;
+                if event["type"] != "ping" {
+                    return Some(event);
+                }
             }
-        }
+        };
+        tokio::time::timeout(PATIENCE, event)
+            .await
+            .unwrap_or_else(|_| panic!("no event but pings came within {PATIENCE:?}"))
     }
 
     /// The next event; `None` at the end.

@@ -20,7 +20,7 @@ pub(crate) fn needs_root() {
 /// Starts execd as PID 1 of a new pid namespace.
 fn start(arguments: &[&str]) -> Child {
     needs_root();
-    Command::new("unshare")
+    let child = Command::new("unshare")
         .args([
             "--fork",
             "--pid",
@@ -39,7 +39,9 @@ fn start(arguments: &[&str]) -> Child {
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
         .spawn()
-        .unwrap()
+        .unwrap();
+    crate::daemon::limit_time(child.id());
+    child
 }
 
 /// The daemon itself, which is the only child of `unshare`.
@@ -191,6 +193,7 @@ fn the_reaper_steals_no_exit_from_a_command() {
         .stdin(Stdio::from(listener))
         .spawn()
         .unwrap();
+    crate::daemon::limit_time(child.id());
     std::thread::scope(|scope| {
         for worker in 0..8 {
             let socket = &socket;

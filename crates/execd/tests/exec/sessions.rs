@@ -180,6 +180,40 @@ async fn an_interrupt_ends_the_run_and_not_the_session() {
     );
 }
 
+/// An interrupt may come at any moment of a fork, when the shell takes it and the child that is
+/// being made loses it. A shell with much memory takes long to fork, so that it happens often.
+#[tokio::test]
+async fn an_interrupt_in_the_middle_of_a_fork_leaves_the_shell_usable() {
+    let daemon = Daemon::start();
+    let id = create(&daemon, "").await;
+    run(&daemon, &id, "printf -v large '%0100000000d' 0").await;
+    for round in 0..8 {
+        let mut stream = begin(&daemon, &id, &json!({"command": "echo up; sleep 1000"})).await;
+        assert_eq!(stream.next().await.unwrap()["text"], "up\n");
+        let uri = format!("/command?id={id}");
+        let interrupted = daemon.call(Method::DELETE, &uri, "").await;
+        assert_eq!(interrupted.status, StatusCode::OK);
+        assert_eq!(Outcome::new(id.clone(), stream.rest().await).code, "130");
+        let next = run(&daemon, &id, &format!("echo {round}")).await;
+        assert_eq!(next.stdout, format!("{round}\n"));
+    }
+}
+
+/// What the race above leads to, without the race: a shell that has reported and does not read
+/// on. It waits in the third prompt after the interrupt, which is the one behind its report.
+#[tokio::test]
+async fn a_shell_that_reports_and_then_waits_is_interrupted_again() {
+    let daemon = Daemon::start();
+    let id = create(&daemon, "").await;
+    let text = "p=0; PROMPT_COMMAND='p=$((p+1)); [ $p != 3 ] || sleep 1000'; echo up; sleep 1000";
+    let mut stream = begin(&daemon, &id, &json!({"command": text})).await;
+    assert_eq!(stream.next().await.unwrap()["text"], "up\n");
+    let uri = format!("/command?id={id}");
+    daemon.call(Method::DELETE, &uri, "").await;
+    assert_eq!(Outcome::new(id.clone(), stream.rest().await).code, "130");
+    assert_eq!(run(&daemon, &id, "echo next").await.stdout, "next\n");
+}
+
 #[tokio::test]
 async fn runs_wait_for_their_turn() {
     let daemon = Daemon::start();
