@@ -110,9 +110,25 @@ pub(crate) fn size_of_tree(path: &Path) -> io::Result<u64> {
     Ok(bytes)
 }
 
-/// Removes a tree. Directories below the first level are moved up before they are emptied, so
-/// that depth costs neither stack nor descriptors.
+/// How often a directory that is not empty at the end is emptied again. The spawner may write
+/// its one note of how a process ended at any moment; a directory that nobody may use any more
+/// gets nothing else.
+const EMPTYINGS_MAX: usize = 3;
+
+/// Removes a tree.
 pub(crate) fn remove_tree(path: &Path) -> io::Result<()> {
+    for _ in 1..EMPTYINGS_MAX {
+        match empty_and_remove(path) {
+            Err(error) if error.kind() == io::ErrorKind::DirectoryNotEmpty => {}
+            outcome => return outcome,
+        }
+    }
+    empty_and_remove(path)
+}
+
+/// Directories below the first level are moved up before they are emptied, so that depth costs
+/// neither stack nor descriptors.
+fn empty_and_remove(path: &Path) -> io::Result<()> {
     let root = match rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty()) {
         Ok(root) => root,
         Err(Errno::NOENT) => return Ok(()),

@@ -123,8 +123,22 @@ pub(crate) fn take_inherited(number: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 
-/// Puts signal dispositions and the mask back to what a new program expects. The kernel does
-/// that for handlers; what was ignored would stay ignored, and nobody ignores real-time signals.
+/// The signals that execd passes on to the entrypoint.
+const FORWARDED: [c_int; 6] = [
+    libc::SIGTERM,
+    libc::SIGINT,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+];
+
+/// Puts signal dispositions back to what a new program expects. The kernel does that for
+/// handlers; what was ignored would stay ignored, and nobody ignores real-time signals.
+///
+/// The signals that execd waits for are blocked. For the first process of a pid namespace the
+/// kernel drops a signal that is neither handled nor blocked, so without this one that comes
+/// before execd listens would be lost; blocked, it waits until execd reads it.
 pub(crate) fn reset_signals() -> Result<()> {
     for signal in 1..=libc::SIGSYS {
         if signal == libc::SIGKILL || signal == libc::SIGSTOP {
@@ -134,11 +148,14 @@ pub(crate) fn reset_signals() -> Result<()> {
         // libc keeps for itself are refused, which is fine.
         unsafe { libc::signal(signal, libc::SIG_DFL) };
     }
-    // SAFETY: an empty set lives on this stack for both calls.
+    // SAFETY: the set lives on this stack for all calls.
     let outcome = unsafe {
-        let mut none: libc::sigset_t = std::mem::zeroed();
-        libc::sigemptyset(&raw mut none);
-        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut())
+        let mut waiting: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut waiting);
+        for signal in FORWARDED {
+            libc::sigaddset(&raw mut waiting, signal);
+        }
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const waiting, std::ptr::null_mut())
     };
     check(c_long::from(outcome)).map(drop)
 }

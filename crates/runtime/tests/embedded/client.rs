@@ -4,7 +4,7 @@ use lifecycle::backend::{Backend, Target};
 use runtime::Embedded;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::stage::{TOKEN, id};
+use crate::stage::{TOKEN, id, soon};
 
 /// Whether execd answers.
 pub(crate) async fn ping(backend: &Embedded, sandbox: &str) -> bool {
@@ -32,6 +32,16 @@ pub(crate) async fn run(backend: &Embedded, sandbox: &str, command: &str) -> Str
 }
 
 async fn ask(
+    backend: &Embedded,
+    sandbox: &str,
+    request: &str,
+    body: &str,
+) -> Result<String, String> {
+    let what = format!("sandbox {sandbox} to answer {request} {body}");
+    soon(what, exchange(backend, sandbox, request, body)).await
+}
+
+async fn exchange(
     backend: &Embedded,
     sandbox: &str,
     request: &str,

@@ -9,7 +9,7 @@ use lifecycle::backend::Backend;
 use lifecycle::conformance::{Factory, Facts, run};
 use runtime::Embedded;
 
-use crate::stage::{Stage, processes_of};
+use crate::stage::{Stage, processes_of, settled};
 
 struct Embeddeds {
     stage: Stage,
@@ -55,7 +55,7 @@ impl Factory for Embeddeds {
             .unwrap_or_else(PoisonError::into_inner)
             .clone();
         if let Some(backend) = current {
-            backend.settled().await;
+            settled(&backend).await;
         }
         let processes = processes_of(id.as_str())
             .into_iter()

@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use lifecycle::backend::{Backend, Event, ObservedState};
 use rustix::process::{Pid, Signal};
 
 use crate::client::{ping, run};
-use crate::stage::{Stage, config, create, delete, id, processes_of, spec};
+use crate::deadline::waiting_for;
+use crate::stage::{SOON, Stage, config, create, delete, id, processes_of, settled, soon, spec};
 
 /// The spawners that this process started.
 fn spawners() -> Vec<Pid> {
@@ -61,8 +63,8 @@ pub(crate) async fn sandboxes_survive_the_spawner_and_their_end_is_known(stage: 
         "mkfifo /tmp/end 2>/dev/null; echo 7 > /tmp/end",
     )
     .await;
-    let event = tokio::time::timeout(Duration::from_secs(30), events.recv()).await;
-    let Ok(Ok(Event::Exited { exit, .. })) = event else {
+    let event = soon("the end of sandbox waits to be told", events.recv()).await;
+    let Ok(Event::Exited { exit, .. }) = event else {
         panic!("{event:?}")
     };
     // Its parent is gone; since Linux 6.15 the kernel tells anybody, before that nobody knows.
@@ -71,24 +73,27 @@ pub(crate) async fn sandboxes_survive_the_spawner_and_their_end_is_known(stage: 
     }
     delete(&backend, "waits").await;
     delete(&backend, "next").await;
-    backend.settled().await;
+    settled(&backend).await;
     assert_eq!(stage.leftovers(), Vec::<String>::new());
 }
 
 pub(crate) async fn an_end_while_no_server_runs_is_known_to_the_next(stage: Stage) {
     let mut server = Doomed::start(&stage.data_dir());
+    // Acknowledged as soon as it runs execd, which may not have got as far as listening to
+    // signals: a TERM that comes this early must not be lost.
     server.ask("create gate");
     server.kill();
     let pid = Pid::from_raw(stage.first_process("gate"));
     let pid = pid.expect("the sandbox outlives its server");
     let ended = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
-    tokio::task::spawn_blocking(move || {
+    let gone = tokio::task::spawn_blocking(move || {
         let watch = rustix::event::PollFd::new(&ended, rustix::event::PollFlags::HUP);
-        rustix::event::poll(&mut [watch], None).unwrap();
-    })
-    .await
-    .unwrap();
+        let limit = rustix::time::Timespec::try_from(SOON).unwrap();
+        rustix::event::poll(&mut [watch], Some(&limit)).unwrap()
+    });
+    let gone = gone.await.unwrap();
+    assert_eq!(gone, 1, "waited {SOON:?} for a sandbox to end by TERM");
     let backend = stage.open().await;
     let observed = backend.inspect(&id("gate")).await.unwrap();
     let ObservedState::Exited(exit) = observed.state else {
@@ -100,7 +105,7 @@ pub(crate) async fn an_end_while_no_server_runs_is_known_to_the_next(stage: Stag
     );
     assert_eq!(observed.labels["made-by"], "test");
     delete(&backend, "gate").await;
-    backend.settled().await;
+    settled(&backend).await;
     assert_eq!(stage.leftovers(), Vec::<String>::new());
 }
 
@@ -164,7 +169,7 @@ pub(crate) async fn the_server_can_be_killed_at_any_moment(stage: Stage) {
     for name in &acknowledged {
         delete(&backend, name).await;
     }
-    backend.settled().await;
+    settled(&backend).await;
     assert_eq!(stage.leftovers(), Vec::<String>::new());
     for name in acknowledged {
         assert_eq!(processes_of(&name), Vec::<i32>::new());
@@ -175,7 +180,8 @@ pub(crate) async fn the_server_can_be_killed_at_any_moment(stage: Stage) {
 struct Doomed {
     process: Child,
     input: ChildStdin,
-    output: BufReader<std::process::ChildStdout>,
+    output: Receiver<String>,
+    asked: String,
 }
 
 impl Doomed {
@@ -188,24 +194,35 @@ impl Doomed {
             .spawn()
             .unwrap();
         let input = process.stdin.take().unwrap();
-        let output = BufReader::new(process.stdout.take().unwrap());
+        let printed = BufReader::new(process.stdout.take().unwrap());
+        // A pipe cannot be read with a deadline, a channel can.
+        let (line, output) = sync_channel(1);
+        std::thread::spawn(move || {
+            for text in printed.lines().map_while(Result::ok) {
+                if line.send(text).is_err() {
+                    break;
+                }
+            }
+        });
         let mut server = Self {
             process,
             input,
             output,
+            asked: "start".to_owned(),
         };
         assert_eq!(server.read(), "ready");
         server
     }
 
     fn tell(&mut self, command: &str) {
+        command.clone_into(&mut self.asked);
         writeln!(self.input, "{command}").unwrap();
     }
 
     fn read(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+        waiting_for(format!("the doomed server to answer {}", self.asked));
+        let line = self.output.recv_timeout(SOON);
+        line.unwrap_or_else(|why| panic!("the server did not answer {}: {why}", self.asked))
     }
 
     fn read_some(&mut self, lines: usize) {

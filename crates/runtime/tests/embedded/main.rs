@@ -20,9 +20,14 @@ mod inside;
 mod snapshot;
 mod stage;
 
+#[path = "../deadline/mod.rs"]
+mod deadline;
+
 use std::panic::AssertUnwindSafe;
 use std::process::ExitCode;
+use std::time::Duration;
 
+use deadline::{Deadline, TEST_DEADLINE, waiting_for};
 use futures_util::FutureExt;
 use stage::Stage;
 
@@ -64,6 +69,9 @@ const TESTS: &[Test] = &[
     test!(conformance::the_suite_of_all_backends_passes),
 ];
 
+/// A test that waits for a future for this long fails alone, before the last resort.
+const ASYNC_DEADLINE: Duration = Duration::from_secs(240);
+
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
@@ -92,7 +100,18 @@ fn main() -> ExitCode {
     let runtime = runtime.expect("a runtime starts");
     let mut failed = Vec::new();
     for (name, test) in TESTS.iter().filter(|(name, _)| wanted(name)) {
-        let outcome = runtime.block_on(AssertUnwindSafe(test(Stage::new())).catch_unwind());
+        let stage = Stage::new();
+        let data_dir = stage.data_dir();
+        let last_words = move || stage::kill_sandboxes(&data_dir);
+        let deadline = Deadline::of(name, TEST_DEADLINE, last_words);
+        waiting_for("nothing yet");
+        let within = async { tokio::time::timeout(ASYNC_DEADLINE, test(stage)).await };
+        let outcome = runtime.block_on(AssertUnwindSafe(within).catch_unwind());
+        drop(deadline);
+        if let Ok(Err(_)) = outcome {
+            println!("test {name} did not end within {ASYNC_DEADLINE:?}");
+        }
+        let outcome = outcome.map_err(drop).and_then(|inner| inner.map_err(drop));
         println!(
             "test {name} ... {}",
             if outcome.is_ok() { "ok" } else { "FAILED" }

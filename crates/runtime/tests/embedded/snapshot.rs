@@ -3,7 +3,7 @@
 use lifecycle::backend::{Backend, ObservedState, Source};
 
 use crate::client::run;
-use crate::stage::{Stage, create, delete, id, spec};
+use crate::stage::{Stage, create, delete, id, settled, spec};
 
 pub(crate) async fn what_is_written_is_in_the_snapshot_and_later_writes_are_not(stage: Stage) {
     let backend = stage.open().await;
@@ -29,7 +29,7 @@ pub(crate) async fn what_is_written_is_in_the_snapshot_and_later_writes_are_not(
     );
     delete(&backend, "first").await;
     delete(&backend, "second").await;
-    backend.settled().await;
+    settled(&backend).await;
     backend.delete_snapshot(&snapshot).await.unwrap();
     assert!(backend.list_snapshots().await.unwrap().is_empty());
 }

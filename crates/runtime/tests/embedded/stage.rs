@@ -10,6 +10,8 @@ use lifecycle::backend::{Backend, Created, Error, Limits, Network, Source, Spec}
 use runtime::image::Import;
 use runtime::{Config, Embedded};
 
+use crate::deadline::waiting_for;
+
 /// What every sandbox of these tests asks for as its token.
 pub(crate) const TOKEN: &str = "a-token-for-tests";
 
@@ -66,9 +68,12 @@ impl Stage {
     }
 
     pub(crate) async fn open(&self) -> Embedded {
-        Embedded::open(config(&self.data_dir()))
-            .await
-            .expect("the backend opens")
+        soon(
+            "the backend to open",
+            Embedded::open(config(&self.data_dir())),
+        )
+        .await
+        .expect("the backend opens")
     }
 
     /// Makes an image of a directory that `furnish` fills.
@@ -124,12 +129,17 @@ impl Stage {
 impl Drop for Stage {
     /// A failed test must not leave sandboxes behind.
     fn drop(&mut self) {
-        let records = std::fs::read_dir(self.data_dir().join("sandboxes"));
-        for entry in records.into_iter().flatten().flatten() {
-            for pid in processes_of(&entry.file_name().to_string_lossy()) {
-                if let Some(pid) = rustix::process::Pid::from_raw(pid) {
-                    let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-                }
+        kill_sandboxes(&self.data_dir());
+    }
+}
+
+/// Ends the processes of every sandbox that has a directory.
+pub(crate) fn kill_sandboxes(data_dir: &Path) {
+    let records = std::fs::read_dir(data_dir.join("sandboxes"));
+    for entry in records.into_iter().flatten().flatten() {
+        for pid in processes_of(&entry.file_name().to_string_lossy()) {
+            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
             }
         }
     }
@@ -182,12 +192,33 @@ pub(crate) fn id(text: &str) -> SandboxId {
 }
 
 pub(crate) async fn create(backend: &Embedded, spec: Spec) -> Result<Created, Error> {
-    backend.create(spec).await
+    let what = format!("the creation of sandbox {}", spec.id);
+    soon(what, backend.create(spec)).await
 }
 
 pub(crate) async fn delete(backend: &Embedded, name: &str) {
-    backend
-        .delete(&id(name), Duration::ZERO)
-        .await
-        .expect("a sandbox can be deleted");
+    let id = id(name);
+    let deleted = soon(
+        format!("the deletion of sandbox {name}"),
+        backend.delete(&id, Duration::ZERO),
+    );
+    deleted.await.expect("a sandbox can be deleted");
+}
+
+/// Far more than one step of a test takes on a busy machine.
+pub(crate) const SOON: Duration = Duration::from_secs(60);
+
+/// Waits for one step of a test, or fails and says which.
+pub(crate) async fn soon<T>(what: impl Into<String>, step: impl Future<Output = T>) -> T {
+    let what = what.into();
+    waiting_for(what.clone());
+    match tokio::time::timeout(SOON, step).await {
+        Ok(value) => value,
+        Err(_) => panic!("waited {SOON:?} for {what}"),
+    }
+}
+
+/// Waits until nothing of any deleted sandbox should be left.
+pub(crate) async fn settled(backend: &Embedded) {
+    soon("deleted sandboxes to be gone", backend.settled()).await;
 }

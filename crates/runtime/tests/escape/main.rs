@@ -23,8 +23,12 @@ mod neighbours;
 mod snapshot;
 mod world;
 
+#[path = "../deadline/mod.rs"]
+mod deadline;
+
 use std::process::ExitCode;
 
+use deadline::{Deadline, TEST_DEADLINE, waiting_for};
 use world::{Verdict, World};
 
 fn main() -> ExitCode {
@@ -56,18 +60,32 @@ fn main() -> ExitCode {
     }
 }
 
+/// Longer than the wait for any one attack, of which a case may make a few, and shorter than the
+/// last resort.
+const CASE_DEADLINE: std::time::Duration = std::time::Duration::from_secs(240);
+
+fn watch(test: &str) -> Deadline {
+    Deadline::of(test, TEST_DEADLINE, world::kill_sandboxes)
+}
+
 /// Runs every case whose name contains `filter`; whether all held.
 async fn run(filter: &str) -> bool {
     let before = snapshot::of_the_host();
+    waiting_for("the backend and its image");
+    let opening = watch("opening the world");
     let world = World::open().await;
+    drop(opening);
     let (mut count, mut failed) = (0, Vec::new());
     for case in cases::all() {
         if !case.name.contains(filter) {
             continue;
         }
         count += 1;
-        let verdict = (case.run)(&world).await;
-        match verdict {
+        waiting_for(format!("the attack {}", case.name));
+        let _deadline = watch(case.name);
+        let verdict = tokio::time::timeout(CASE_DEADLINE, (case.run)(&world)).await;
+        let late = || Verdict::Broken(format!("      it did not end within {CASE_DEADLINE:?}"));
+        match verdict.unwrap_or_else(|_| late()) {
             Verdict::Held => println!("ok    {:<12} {}", case.class, case.name),
             Verdict::Broken(why) => {
                 println!("FAIL  {:<12} {}\n{why}", case.class, case.name);
@@ -75,7 +93,10 @@ async fn run(filter: &str) -> bool {
             }
         }
     }
+    waiting_for("deleted sandboxes to be gone");
+    let closing = watch("closing the world");
     let left = world.close().await;
+    drop(closing);
     for (what, lines) in [
         ("left behind", left),
         ("changed", snapshot::changes(&before)),

@@ -399,6 +399,24 @@ impl World {
     }
 }
 
+/// Ends every process that stands in a cgroup of this suite; for when nothing else can be done.
+pub(crate) fn kill_sandboxes() {
+    let Some(parent) = crate::snapshot::OUR_CGROUP.get() else {
+        return;
+    };
+    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else {
+            continue;
+        };
+        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+        if let Some(pid) = rustix::process::Pid::from_raw(pid)
+            && groups.contains(parent.as_str())
+        {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+}
+
 fn broken(why: String) -> Outcome {
     let exit = Exit {
         code: None,

@@ -108,7 +108,11 @@ async fn a_lease_can_be_taken_again_after_a_restart() {
     let id = import(&place, "app").await;
     std::mem::forget(place.store.lease_for(&id));
     place.store.remove("local/app:1").await.unwrap();
-    let Place { store, directory } = place;
+    let Place {
+        store,
+        directory,
+        _deadline,
+    } = place;
     // The process dies: the lease, and the store with its lock, are gone without a word.
     drop(store);
     let copy = tempfile::tempdir().unwrap();
@@ -227,6 +231,7 @@ async fn what_a_crash_left_is_removed_and_the_rest_still_works() {
     let Place {
         store,
         directory: kept,
+        _deadline,
     } = place;
     drop(store);
     let result = Store::open(kept.path(), Config::default());
@@ -236,6 +241,7 @@ async fn what_a_crash_left_is_removed_and_the_rest_still_works() {
     let place = Place {
         store,
         directory: kept,
+        _deadline,
     };
     place.assert_tidy();
     assert_eq!(

@@ -5,6 +5,9 @@
 #[path = "../../../../tests/registry/mod.rs"]
 mod registry;
 
+#[path = "../deadline/mod.rs"]
+mod deadline;
+
 mod collect;
 mod failure;
 mod host;
@@ -15,6 +18,7 @@ mod pull;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use deadline::Deadline;
 use lifecycle::backend::{Platform, RegistryAuth, Source};
 use runtime::image::{Config, Store};
 
@@ -22,6 +26,7 @@ use runtime::image::{Config, Store};
 struct Place {
     store: Store,
     directory: tempfile::TempDir,
+    _deadline: Deadline,
 }
 
 impl Place {
@@ -44,16 +49,25 @@ impl Place {
             "the image store keeps the owners of files: run these tests as root"
         );
         let store = Store::open(directory.path(), config).unwrap();
-        Self { store, directory }
+        Self {
+            store,
+            directory,
+            _deadline: Deadline::of_this_test(),
+        }
     }
 
     /// The same directory, opened by what would be the next process.
     fn reopen(self) -> Self {
-        let Self { store, directory } = self;
+        let Self {
+            store,
+            directory,
+            _deadline,
+        } = self;
         drop(store);
         Self {
             store: Store::open(directory.path(), Config::default()).unwrap(),
             directory,
+            _deadline,
         }
     }
 
@@ -107,6 +121,7 @@ fn in_own_mounts(test: &str) -> bool {
     if std::env::var_os(MARK).is_some() {
         return true;
     }
+    let _deadline = Deadline::of_this_test();
     let output = Command::new("unshare")
         .args(["--mount", "--propagation", "private"])
         .arg(std::env::current_exe().unwrap())
