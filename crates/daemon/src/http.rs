@@ -1,5 +1,6 @@
-//! The HTTP shell that every process of ours serves through: an axum router on any number of TCP
-//! and unix listeners, with limits, request ids, and an answer for a handler that panics.
+//! The HTTP shell that every process of ours serves through: a handler, such as an axum router, on
+//! any number of TCP and unix listeners, with limits, request ids, and an answer for a handler that
+//! panics.
 //!
 //! Speaks HTTP/1.1 only. Knows nothing of any route. Bodies are limited where they are read
 //! ([`body::read`]), because uploads and proxied streams have no limit.
@@ -85,10 +86,43 @@ pub enum Peer {
     Unix,
 }
 
+/// What the shell knows of a request beside what is in it.
+#[derive(Debug, Clone)]
+pub struct Arrival {
+    /// Its name.
+    pub id: RequestId,
+    /// Who sent it.
+    pub peer: Peer,
+}
+
+/// Answers requests.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one.
+    fn handle(
+        &self,
+        request: Request<Incoming>,
+        arrival: Arrival,
+    ) -> impl Future<Output = Response<Body>> + Send;
+}
+
+/// The request id and the peer are extensions of the request, and the id is in every log line.
+impl Handler for Router {
+    async fn handle(&self, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
+        let span = tracing::info_span!("request", request_id = %arrival.id);
+        let mut request = request.map(Body::new);
+        request.extensions_mut().insert(arrival.id);
+        request.extensions_mut().insert(arrival.peer);
+        match self.clone().oneshot(request).instrument(span).await {
+            Ok(response) => response,
+            Err(never) => match never {},
+        }
+    }
+}
+
 /// Serves `app` on all listeners until the branch is asked to stop. Then no connection is
 /// accepted any more, idle ones are closed, and each request in work is answered within the
 /// branch's grace period.
-pub fn serve(spawner: &Spawner, listeners: Vec<Listener>, app: Router, limits: Limits) {
+pub fn serve(spawner: &Spawner, listeners: Vec<Listener>, app: impl Handler, limits: Limits) {
     let shell = Arc::new(Shell {
         app,
         http: connection_builder(limits),
@@ -101,8 +135,8 @@ pub fn serve(spawner: &Spawner, listeners: Vec<Listener>, app: Router, limits: L
     }
 }
 
-struct Shell {
-    app: Router,
+struct Shell<H> {
+    app: H,
     http: http1::Builder,
     spawner: Spawner,
     /// Tells an accept loop that ran out of descriptors that one may be free.
@@ -118,7 +152,7 @@ fn connection_builder(limits: Limits) -> http1::Builder {
     http
 }
 
-async fn accept(shell: Arc<Shell>, listener: Listener) {
+async fn accept<H: Handler>(shell: Arc<Shell<H>>, listener: Listener) {
     let stopping = shell.spawner.stopping();
     loop {
         let accepted = tokio::select! {
@@ -176,12 +210,13 @@ fn is_of_one_connection(error: &io::Error) -> bool {
     )
 }
 
-async fn connection<S>(shell: Arc<Shell>, stream: S, peer: Peer)
+async fn connection<H, S>(shell: Arc<Shell<H>>, stream: S, peer: Peer)
 where
+    H: Handler,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let app = &shell.app;
-    let service = service_fn(|request| answer(app.clone(), request, peer));
+    let service = service_fn(|request| answer(app, request, peer));
     let mut serving = pin!(
         shell
             .http
@@ -202,31 +237,23 @@ where
     shell.closed.notify_waiters();
 }
 
-/// One request: names it, hands it to the router, and answers for a handler that panicked.
-async fn answer(
-    app: Router,
+/// One request: names it, hands it to the handler, and answers for one that panicked.
+async fn answer<H: Handler>(
+    app: &H,
     request: Request<Incoming>,
     peer: Peer,
 ) -> Result<Response<Body>, Infallible> {
     let id = RequestId::of(request.headers());
-    let span = tracing::info_span!("request", request_id = %id);
-    let mut request = request.map(Body::new);
-    request.extensions_mut().insert(id.clone());
-    request.extensions_mut().insert(peer);
-
-    let handled = AssertUnwindSafe(app.oneshot(request))
-        .catch_unwind()
-        .instrument(span)
-        .await;
-    let mut response = match handled {
-        Ok(Ok(response)) => response,
-        Ok(Err(never)) => match never {},
-        Err(panic) => {
-            let message = panic_message(&*panic);
-            tracing::error!(request_id = %id, error = message, "a handler panicked");
-            Failure::panicked(&id).into_response()
-        }
+    let arrival = Arrival {
+        id: id.clone(),
+        peer,
     };
+    let handled = AssertUnwindSafe(app.handle(request, arrival)).catch_unwind();
+    let mut response = handled.await.unwrap_or_else(|panic| {
+        let message = panic_message(&*panic);
+        tracing::error!(request_id = %id, error = message, "a handler panicked");
+        Failure::panicked(&id).into_response()
+    });
     response.headers_mut().insert(REQUEST_ID, id.header());
     Ok(response)
 }

@@ -193,7 +193,7 @@ impl Service {
 
     /// One sandbox, from memory.
     pub fn get(&self, id: &SandboxId) -> Result<Arc<Sandbox>, Error> {
-        Ok(self.shared.handle(id)?.view.borrow().clone())
+        self.shared.view(id)
     }
 
     /// A page of sandboxes, newest first, from memory. Pages count from 1.

@@ -96,6 +96,12 @@ impl Shared {
             .ok_or_else(|| Error::NotFound(id.clone()))
     }
 
+    /// A sandbox as it is now.
+    pub(crate) fn view(&self, id: &SandboxId) -> Result<Arc<Sandbox>, Error> {
+        self.with_index(|index| index.get(id).map(|handle| handle.view.borrow().clone()))
+            .ok_or_else(|| Error::NotFound(id.clone()))
+    }
+
     /// All sandboxes as they are now.
     pub(crate) fn views(&self) -> Vec<Arc<Sandbox>> {
         self.with_index(|index| index.values().map(|h| h.view.borrow().clone()).collect())

@@ -4,8 +4,8 @@
 //! A handler reads the request, calls `lifecycle` and maps the answer; it decides nothing. All
 //! routes of the contract exist at `/` and at `/v1`. From the outside in, a request passes:
 //! request id and panic guard (`daemon::http`), counters and log line, CORS, the API key, the
-//! limit on requests in work, the audit trail. Proxied requests pass the first two only: their
-//! application inside has its own idea of everything else.
+//! limit on requests in work, the audit trail. Proxied requests pass the first two only, and no
+//! router (`front`): their application inside has its own idea of everything else.
 
 mod audit;
 mod create;
@@ -15,6 +15,7 @@ mod endpoints;
 mod error;
 mod events;
 mod extract;
+mod front;
 mod guard;
 mod operations;
 mod sandboxes;
@@ -29,7 +30,7 @@ use std::time::Duration;
 
 use api::error::ErrorCode;
 use axum::Router;
-use axum::extract::{DefaultBodyLimit, Request, State};
+use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{any, delete, get, patch, post};
@@ -41,6 +42,7 @@ use tokio::sync::Semaphore;
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 
 pub use error::Error;
+pub use front::Front;
 
 use crate::access::Keys;
 use crate::config::Config;
@@ -104,8 +106,14 @@ impl App {
         }))
     }
 
-    /// Every route.
-    pub fn router(self, cors_origins: &[String]) -> Router {
+    /// Answers everything.
+    pub fn front(self, cors_origins: &[String]) -> Front {
+        let router = self.clone().router(cors_origins);
+        Front::new(self, router)
+    }
+
+    /// Every route but those into sandboxes.
+    fn router(self, cors_origins: &[String]) -> Router {
         let contract = contract();
         let cors = cors(cors_origins, self.0.keys.is_open());
         let v1 = contract
@@ -123,13 +131,10 @@ impl App {
             .route("/openapi.json", get(docs::openapi))
             .route("/docs", get(docs::page))
             .route("/redoc", get(docs::page));
-        let api = open
-            .merge(guarded)
+        open.merge(guarded)
             .fallback(not_found)
             .method_not_allowed_fallback(|| async { Error::MethodNotAllowed })
-            .layer(cors);
-        proxied()
-            .fallback_service(api.with_state(self.clone()))
+            .layer(cors)
             .layer(DefaultBodyLimit::disable())
             .layer(from_fn_with_state(self.clone(), guard::observe))
             .with_state(self)
@@ -211,21 +216,6 @@ fn contract() -> Router<App> {
         )
         .route("/events", get(events::stream))
         .route("/audit-events", get(events::audit))
-}
-
-fn proxied() -> Router<App> {
-    let handler = any(forward);
-    Router::new()
-        .route("/sandboxes/{id}/proxy/{port}", handler.clone())
-        .route("/sandboxes/{id}/proxy/{port}/{*path}", handler.clone())
-        .route("/sandboxes/{id}/proxy/{port}/", handler.clone())
-        .route("/v1/sandboxes/{id}/proxy/{port}", handler.clone())
-        .route("/v1/sandboxes/{id}/proxy/{port}/", handler.clone())
-        .route("/v1/sandboxes/{id}/proxy/{port}/{*path}", handler)
-}
-
-async fn forward(State(app): State<App>, request: Request) -> Result<Response, Error> {
-    Ok(app.0.proxy.forward(request).await?)
 }
 
 /// The published server redirects a path with a slash too many, and clients follow it.

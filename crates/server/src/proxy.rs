@@ -6,10 +6,11 @@
 //! together. A sandbox that is being made or resumed is waited for, since the published clients
 //! take much longer to come back after a refusal than it takes to become ready.
 
-mod connector;
 mod headers;
+mod pool;
 mod route;
 mod tunnel;
+mod upstream;
 mod visitor;
 
 use std::sync::Arc;
@@ -20,28 +21,22 @@ use axum::body::Body;
 use daemon::Spawner;
 use daemon::http::Peer;
 use http::{Method, Request, Response, StatusCode, Uri, Version};
-use hyper_util::client::legacy::Client;
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper::body::Incoming;
+use hyper_util::rt::TokioIo;
+use lifecycle::backend::{Stream, Target};
 use lifecycle::{Sandbox, Service, State};
 use secrecy::ExposeSecret as _;
 
 use crate::access::Keys;
 use crate::metrics::Metrics;
-use connector::Connector;
 pub(crate) use headers::ACCESS_TOKEN;
+use pool::{Place, Pool};
 pub use route::Route;
+use upstream::{Failure, Upstream};
 
 /// How long a request waits for a sandbox to become ready: less than the 30 s after which the
 /// published clients give up, so that they still get our answer.
 pub const HOLD: Duration = Duration::from_secs(25);
-
-/// Idle connections into a sandbox are closed after this long: well before the daemon inside
-/// would close them, so that no request meets a connection that is just being closed.
-const IDLE: Duration = Duration::from_secs(30);
-
-/// Idle connections kept for one port of one sandbox. More than the published clients open at
-/// once for one sandbox would only cost descriptors.
-const IDLE_PER_PORT: usize = 32;
 
 /// Why a request did not get through.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +72,7 @@ pub struct Proxy(Arc<Inner>);
 struct Inner {
     service: Service,
     keys: Arc<Keys>,
-    client: Client<Connector, Body>,
+    pool: Arc<Pool>,
     spawner: Spawner,
     metrics: Arc<Metrics>,
 }
@@ -85,31 +80,35 @@ struct Inner {
 impl Proxy {
     /// A proxy into the sandboxes of `service`. Tunnels are tasks of `spawner`.
     pub fn new(service: Service, keys: Arc<Keys>, spawner: Spawner, metrics: Arc<Metrics>) -> Self {
-        let client = Client::builder(TokioExecutor::new())
-            .pool_timer(TokioTimer::new())
-            .pool_idle_timeout(IDLE)
-            .pool_max_idle_per_host(IDLE_PER_PORT)
-            .set_host(false)
-            .build(Connector::new(service.clone()));
+        let pool = Arc::new(Pool::default());
+        spawner.spawn("pool", pool::sweep(Arc::clone(&pool), spawner.stopping()));
         Self(Arc::new(Inner {
             service,
             keys,
-            client,
+            pool,
             spawner,
             metrics,
         }))
     }
 
     /// Carries one request and its answer.
-    pub async fn forward(&self, request: Request<Body>) -> Result<Response<Body>, Error> {
-        let outcome = self.0.forward(request).await;
+    pub async fn forward(
+        &self,
+        request: Request<Incoming>,
+        peer: Peer,
+    ) -> Result<Response<Body>, Error> {
+        let outcome = self.0.forward(request, peer).await;
         self.0.metrics.proxied(&outcome);
         outcome
     }
 }
 
 impl Inner {
-    async fn forward(&self, mut request: Request<Body>) -> Result<Response<Body>, Error> {
+    async fn forward(
+        &self,
+        mut request: Request<Incoming>,
+        peer: Peer,
+    ) -> Result<Response<Body>, Error> {
         if request.method() == Method::CONNECT {
             return Err(Error::Connect);
         }
@@ -119,41 +118,81 @@ impl Inner {
         if let Some(welcome) = visitor::welcome(&request, &route, token) {
             return Ok(welcome);
         }
-        self.authorize(&sandbox, &request)?;
+        self.authorize(&sandbox, &request, peer)?;
         self.wait_ready(&sandbox).await?;
-        if !headers::skips_renewal(request.headers()) {
+        if sandbox.renew_on_access.is_some() && !headers::skips_renewal(request.headers()) {
             self.service.touch(&route.id);
         }
-
         let upgrade = headers::upgrade(request.headers());
-        let client_side = upgrade.is_some().then(|| hyper::upgrade::on(&mut request));
-        let outbound = outbound(request, &route, &sandbox, upgrade)?;
-        let mut response = match self.client.request(outbound).await {
-            Ok(response) => response,
-            Err(error) => return Err(upstream_error(&error, route.port)),
-        };
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return self.switch(response, client_side, route);
+        if upgrade.is_some() {
+            let client_side = hyper::upgrade::on(&mut request);
+            let outbound = outbound(request, &route, &sandbox, peer, upgrade)?;
+            return self.upgrade(outbound, client_side, route).await;
         }
+        let outbound = outbound(request, &route, &sandbox, peer, None)?;
+        let mut response = self.exchange(outbound, &route).await?;
         headers::clean_response(response.headers_mut(), &route.prefix);
         Ok(response.map(Body::new))
     }
 
+    /// Sends a request on a connection that is open already, else on a new one.
+    async fn exchange(
+        &self,
+        mut request: Request<Incoming>,
+        route: &Route,
+    ) -> Result<Response<upstream::Answer>, Error> {
+        let place = Place {
+            id: route.id.clone(),
+            port: route.port,
+        };
+        while let Some(kept) = self.pool.take(&place).await {
+            match kept.send(request, &self.pool, place.clone()).await {
+                Ok(response) => return Ok(response),
+                Err(Failure::Unsent(unsent)) => request = *unsent,
+                Err(Failure::Broken(error)) => return Err(closed(&error, route.port)),
+            }
+        }
+        let opened = Upstream::open(self.connect(route).await?).await;
+        let upstream = opened.map_err(|error| closed(&error, route.port))?;
+        match upstream.send(request, &self.pool, place).await {
+            Ok(response) => Ok(response),
+            Err(Failure::Unsent(_)) => Err(Error::UpstreamClosed {
+                port: route.port,
+                message: "it took no request".to_owned(),
+            }),
+            Err(Failure::Broken(error)) => Err(closed(&error, route.port)),
+        }
+    }
+
+    async fn connect(&self, route: &Route) -> Result<Box<dyn Stream>, Error> {
+        let target = if route.is_control() {
+            Target::Control
+        } else {
+            Target::Port(route.port)
+        };
+        Ok(self.service.connect(&route.id, target, HOLD).await?)
+    }
+
     /// The sandbox's token, or an API key: whoever holds one could ask for the token anyway.
-    fn authorize(&self, sandbox: &Sandbox, request: &Request<Body>) -> Result<(), Error> {
+    fn authorize(
+        &self,
+        sandbox: &Sandbox,
+        request: &Request<Incoming>,
+        peer: Peer,
+    ) -> Result<(), Error> {
         let headers = request.headers();
         let token = sandbox.access_token.expose_secret();
         let mut shown = headers::shown_tokens(headers).chain(visitor::shown_in_cookie(headers));
         let shows_token = shown.any(|shown| daemon::secret::equal(shown, token));
-        if shows_token || (!self.keys.is_open() && self.shows_api_key(request)) {
+        if shows_token || (!self.keys.is_open() && self.shows_api_key(request, peer)) {
             Ok(())
         } else {
             Err(Error::Unauthorized(sandbox.id.clone()))
         }
     }
 
-    fn shows_api_key(&self, request: &Request<Body>) -> bool {
-        let from = crate::http::address_of(request.extensions().get::<Peer>());
+    fn shows_api_key(&self, request: &Request<Incoming>, peer: Peer) -> bool {
+        let from = crate::http::address_of(Some(&peer));
         let key = crate::http::api_key(request.headers());
         key.is_some() && self.keys.check(key, from).is_ok()
     }
@@ -197,19 +236,25 @@ impl Inner {
         }
     }
 
-    fn switch(
+    /// Carries a request that asks for another protocol, on a connection of its own; when the
+    /// service agrees, what follows is a tunnel.
+    async fn upgrade(
         &self,
-        mut response: Response<hyper::body::Incoming>,
-        client_side: Option<hyper::upgrade::OnUpgrade>,
+        request: Request<Incoming>,
+        client_side: hyper::upgrade::OnUpgrade,
         route: Route,
     ) -> Result<Response<Body>, Error> {
-        let Some(client_side) = client_side else {
-            let message = "it switched protocols without being asked".to_owned();
-            return Err(Error::UpstreamClosed {
-                port: route.port,
-                message,
-            });
-        };
+        let stream = TokioIo::new(self.connect(&route).await?);
+        let port = route.port;
+        let opened = upstream::builder().handshake(stream).await;
+        let (mut sender, connection) = opened.map_err(|error| closed(&error, port))?;
+        self.spawner.spawn("upgrade", connection.with_upgrades());
+        let answered = sender.send_request(request).await;
+        let mut response = answered.map_err(|error| closed(&error, port))?;
+        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+            headers::clean_response(response.headers_mut(), &route.prefix);
+            return Ok(response.map(Body::new));
+        }
         let upstream_side = hyper::upgrade::on(&mut response);
         let (service, stopping) = (self.service.clone(), self.spawner.stopping());
         self.spawner.spawn("tunnel", async move {
@@ -223,13 +268,13 @@ impl Inner {
 
 /// The request as the service in the sandbox gets it.
 fn outbound(
-    request: Request<Body>,
+    request: Request<Incoming>,
     route: &Route,
     sandbox: &Sandbox,
+    peer: Peer,
     upgrade: Option<http::HeaderValue>,
-) -> Result<Request<Body>, Error> {
+) -> Result<Request<Incoming>, Error> {
     let (mut parts, body) = request.into_parts();
-    let peer = parts.extensions.get::<Peer>().copied();
     parts.uri = outbound_uri(route, parts.uri.query())?;
     parts.version = Version::HTTP_11;
     parts.extensions = http::Extensions::new();
@@ -247,27 +292,14 @@ fn outbound_uri(route: &Route, query: Option<&str>) -> Result<Uri, Error> {
     } else {
         &*route.path
     };
-    let path_and_query = match query {
-        Some(query) => format!("{path}?{query}"),
-        None => path.to_owned(),
+    let uri = match query {
+        Some(query) => format!("{path}?{query}").try_into(),
+        None => path.try_into(),
     };
-    Uri::builder()
-        .scheme("http")
-        .authority(connector::authority(&route.id, route.port))
-        .path_and_query(path_and_query)
-        .build()
-        .map_err(|_| Error::Route("the path after the port is not a valid path"))
+    uri.map_err(|_| Error::Route("the path after the port is not a valid path"))
 }
 
-/// Finds the typed reason in what the HTTP client wrapped around it.
-fn upstream_error(error: &hyper_util::client::legacy::Error, port: u16) -> Error {
-    let mut source = std::error::Error::source(error);
-    while let Some(cause) = source {
-        if let Some(found) = cause.downcast_ref::<lifecycle::Error>() {
-            return found.clone().into();
-        }
-        source = cause.source();
-    }
+fn closed(error: &hyper::Error, port: u16) -> Error {
     Error::UpstreamClosed {
         port,
         message: daemon::error::chain(error).to_string(),

@@ -126,8 +126,8 @@ impl Running {
             idle: Some(Duration::from_secs(config.server.timeout_keep_alive)),
             ..Limits::default()
         };
-        let router = app.router(&config.server.cors_origins);
-        daemon::http::serve(&tasks, vec![Listener::Tcp(listener)], router, limits);
+        let front = app.front(&config.server.cors_origins);
+        daemon::http::serve(&tasks, vec![Listener::Tcp(listener)], front, limits);
         Ok(Self {
             address,
             service,

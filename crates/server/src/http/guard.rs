@@ -8,6 +8,7 @@ use axum::response::{IntoResponse as _, Response};
 use daemon::http::Peer;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::Authority;
+use http::{Method, Uri};
 use tokio::time::Instant;
 
 use super::{App, Error, address_of, api_key};
@@ -17,18 +18,35 @@ pub(super) async fn observe(State(app): State<App>, request: Request, next: Next
     let began = Instant::now();
     let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
-    let path = tracing::enabled!(tracing::Level::DEBUG).then(|| request.uri().path().to_owned());
+    let path = path_for_log(request.uri());
     let response = next.run(request).await;
-    // Routes of the API are matched further in, and tell it on the way out.
+    // The router's routes are matched further in, and tell it on the way out.
     let matched = matched.or_else(|| response.extensions().get::<MatchedPath>().cloned());
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
+    count(&app, &method, route, &response, began, path);
+    response
+}
+
+/// The path, where somebody will read it.
+pub(super) fn path_for_log(uri: &Uri) -> Option<String> {
+    tracing::enabled!(tracing::Level::DEBUG).then(|| uri.path().to_owned())
+}
+
+/// Counts an answer by its route, and writes a line about it if its path was kept for that.
+pub(super) fn count<B>(
+    app: &App,
+    method: &Method,
+    route: &str,
+    response: &http::Response<B>,
+    began: Instant,
+    path: Option<String>,
+) {
     let (status, took) = (response.status(), began.elapsed());
-    app.0.metrics.answered(&method, route, status, took);
+    app.0.metrics.answered(method, route, status, took);
     if let Some(path) = path {
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         tracing::debug!(%method, path, status = status.as_u16(), took_us, "answered");
     }
-    response
 }
 
 /// Lets holders of an API key pass and notes who they are. Where there are no keys, everyone on

@@ -73,7 +73,7 @@ fn connection_options(headers: &HeaderMap) -> impl Iterator<Item = &str> {
 pub(super) fn clean_request(
     headers: &mut HeaderMap,
     route: &Route,
-    peer: Option<Peer>,
+    peer: Peer,
     upgrade: Option<HeaderValue>,
 ) {
     let host = headers.remove(header::HOST);
@@ -97,7 +97,7 @@ pub(super) fn clean_request(
     if let Some(host) = host {
         headers.insert(FORWARDED_HOST, host);
     }
-    if let Some(Peer::Tcp(address)) = peer {
+    if let Peer::Tcp(address) = peer {
         insert(headers, FORWARDED_FOR, &plain_ip(address));
     }
     if let Some(protocol) = upgrade {
@@ -175,7 +175,7 @@ mod tests {
 
     fn cleaned(list: &[(&'static str, &'static str)]) -> Vec<String> {
         let route = Route::parse("/v1/sandboxes/a/proxy/80/x").unwrap();
-        let peer = Some(Peer::Tcp("192.0.2.1:5".parse().unwrap()));
+        let peer = Peer::Tcp("192.0.2.1:5".parse().unwrap());
         let mut map = headers(list);
         clean_request(&mut map, &route, peer, upgrade(&headers(list)));
         let mut lines: Vec<String> = map

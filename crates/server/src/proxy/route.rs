@@ -19,6 +19,17 @@ pub struct Route {
 }
 
 impl Route {
+    /// Whether a path is one into a sandbox, well-formed or not.
+    pub fn is_for(path: &str) -> bool {
+        let inner = path.strip_prefix("/v1").unwrap_or(path);
+        let Some(rest) = inner.strip_prefix("/sandboxes/") else {
+            return false;
+        };
+        rest.split_once('/')
+            .and_then(|(_, rest)| rest.strip_prefix("proxy/"))
+            .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
+    }
+
     /// Reads `[/v1]/sandboxes/{id}/proxy/{port}[/…]`.
     pub fn parse(path: &str) -> Result<Self, &'static str> {
         const FORM: &str = "a proxied path is /sandboxes/{id}/proxy/{port}/…";

@@ -48,8 +48,8 @@ pub(super) fn strip_cookie(headers: &mut HeaderMap) {
 
 /// The answer to a link that carries this token: the cookie, and where to go with it. `None` for
 /// any other request.
-pub(super) fn welcome(
-    request: &Request<Body>,
+pub(super) fn welcome<B>(
+    request: &Request<B>,
     route: &Route,
     token: &str,
 ) -> Option<Response<Body>> {

@@ -1,0 +1,54 @@
+//! Where every request arrives: those into sandboxes go straight to the proxy, all others to the
+//! router.
+//!
+//! The router with its layers costs more than the proxy's own work on a small request, and none of
+//! it is meant for the applications inside.
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::IntoResponse as _;
+use daemon::http::{Arrival, Handler};
+use http::{Request, Response};
+use hyper::body::Incoming;
+use tokio::time::Instant;
+
+use super::{App, Error, guard};
+use crate::proxy::Route;
+
+/// The name under which requests into sandboxes are counted.
+const PROXIED: &str = "/sandboxes/{id}/proxy/{port}";
+
+/// Answers everything.
+pub struct Front {
+    app: App,
+    router: Router,
+}
+
+impl Front {
+    pub(super) fn new(app: App, router: Router) -> Self {
+        Self { app, router }
+    }
+
+    async fn proxy(&self, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
+        let began = Instant::now();
+        let method = request.method().clone();
+        let path = guard::path_for_log(request.uri());
+        let forwarded = self.app.0.proxy.forward(request, arrival.peer).await;
+        let response = forwarded.unwrap_or_else(|error| {
+            let _span = tracing::info_span!("request", request_id = %arrival.id).entered();
+            Error::from(error).into_response()
+        });
+        guard::count(&self.app, &method, PROXIED, &response, began, path);
+        response
+    }
+}
+
+impl Handler for Front {
+    async fn handle(&self, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
+        if Route::is_for(request.uri().path()) {
+            self.proxy(request, arrival).await
+        } else {
+            self.router.handle(request, arrival).await
+        }
+    }
+}
