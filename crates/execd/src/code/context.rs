@@ -11,18 +11,24 @@ use api::id::ContextId;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use super::driver::{Driver, Happening};
+use super::driver::Happening;
 use super::frame::{self, Frame};
+use super::interpreter::Interpreter;
+use super::jupyter;
 use super::language::{Language, bash_status};
 use super::sink::{Channel, Sink};
 use crate::limits::{self, Reached};
 use crate::log;
 use crate::output::signal_name;
-use crate::process::{Exit, LaunchError};
+use crate::process::Exit;
 use crate::state::Shared;
 
 /// An interpreter says that it is ready within this, also on a machine that is busy.
 const START_MAX: Duration = Duration::from_secs(60);
+
+/// A variable of the daemon that sets another number of seconds than [`START_MAX`], for kernels
+/// that take their time.
+const START_SECONDS_VARIABLE: &str = "EXECD_INTERPRETER_START_SECONDS";
 
 /// What a cell that ran out of its time gets to end by itself before its interpreter is killed.
 const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
@@ -35,18 +41,23 @@ const IDLE_TEXT_BYTES: usize = 64 * 1024;
 pub(super) enum StartError {
     #[error("{interpreter} did not start; {language} needs an image that has it")]
     Launch {
-        language: &'static str,
-        interpreter: &'static str,
-        source: LaunchError,
+        language: String,
+        interpreter: String,
+        source: jupyter::Error,
     },
     #[error("{interpreter} ended before it was ready ({exit}): {said}")]
     Died {
-        interpreter: &'static str,
+        interpreter: String,
         exit: String,
         said: String,
     },
-    #[error("{interpreter} was not ready after {} seconds", START_MAX.as_secs())]
-    TooSlow { interpreter: &'static str },
+    #[error(
+        "{interpreter} was not ready after {} seconds; {START_SECONDS_VARIABLE} allows more", after.as_secs()
+    )]
+    TooSlow {
+        interpreter: String,
+        after: Duration,
+    },
 }
 
 /// A cell to run.
@@ -60,7 +71,8 @@ pub(super) struct Run {
 /// it started.
 pub(super) struct Context {
     pub(super) id: ContextId,
-    pub(super) language: Language,
+    /// As it was asked for; a kernel may have another name.
+    pub(super) language: String,
     pub(super) cwd: Option<String>,
     runs: mpsc::Sender<Run>,
     interrupt: Arc<Notify>,
@@ -70,6 +82,7 @@ impl Context {
     /// Starts the interpreter and answers when it is ready.
     pub(super) async fn start(
         shared: &Arc<Shared>,
+        asked: &str,
         language: Language,
         cwd: Option<String>,
         directory: Option<PathBuf>,
@@ -90,7 +103,7 @@ impl Context {
         tokio::spawn(owner.serve(queue));
         Ok(Arc::new(Self {
             id: crate::state::fresh_id(),
-            language,
+            language: asked.to_owned(),
             cwd,
             runs,
             interrupt,
@@ -116,7 +129,7 @@ struct Owner {
     shared: Arc<Shared>,
     language: Language,
     directory: Option<PathBuf>,
-    driver: Option<Driver>,
+    driver: Option<Interpreter>,
     /// How many cells have been run.
     number: u64,
     idle_text: Vec<(Channel, String)>,
@@ -154,19 +167,17 @@ impl Owner {
         }
     }
 
-    async fn start(&self) -> Result<Driver, StartError> {
-        let interpreter = self.language.interpreter();
-        let environment = crate::command::environment(&self.shared, &[]);
-        let recipe = self.language.recipe(environment, self.directory.clone());
-        let mut driver = Driver::start(&self.shared, recipe)
+    async fn start(&self) -> Result<Interpreter, StartError> {
+        let interpreter = self.language.interpreter().to_owned();
+        let mut driver = Interpreter::start(&self.shared, &self.language, self.directory.clone())
             .await
             .map_err(|source| StartError::Launch {
-                language: self.language.name(),
-                interpreter,
+                language: self.language.name().to_owned(),
+                interpreter: interpreter.clone(),
                 source,
             })?;
         // One that is dead already says so below.
-        let _ = driver.send(self.language.greeting()).await;
+        let _ = driver.tell(self.language.greeting()).await;
         let mut said = String::new();
         let ready = async {
             loop {
@@ -178,14 +189,18 @@ impl Owner {
                 }
             }
         };
-        match tokio::time::timeout(START_MAX, ready).await {
+        let deadline = start_deadline(&self.shared);
+        match tokio::time::timeout(deadline, ready).await {
             Ok(Ok(())) => Ok(driver),
             Ok(Err(exit)) => Err(StartError::Died {
                 interpreter,
                 exit: describe(exit),
                 said: said.trim().to_owned(),
             }),
-            Err(_) => Err(StartError::TooSlow { interpreter }),
+            Err(_) => Err(StartError::TooSlow {
+                interpreter,
+                after: deadline,
+            }),
         }
     }
 
@@ -277,31 +292,32 @@ impl Owner {
     }
 
     async fn cell(&mut self, script: &[u8], timeout: Option<Duration>, sink: &Sink) -> Outcome {
-        let (language, number) = (self.language, self.number);
+        let (language, number) = (&self.language, self.number);
         let driver = self.driver.as_mut().expect("restarted before");
         let interrupt = Arc::clone(&self.interrupt);
         let mut clock = Clock {
             interrupt_at: timeout.map(|timeout| Instant::now() + timeout),
             kill_at: None,
         };
-        if driver.send(script).await.is_err() {
+        if driver.run(script).await.is_err() {
             // It is dead; the end of the process says how.
             driver.kill();
         }
         let mut manners = Manners::new(language);
+        let mut has_failed = false;
         loop {
             let happening = tokio::select! {
                 happening = driver.next() => manners.polish(happening),
                 () = interrupt.notified() => {
                     manners.was_interrupted = true;
                     driver.interrupt();
-                    let _ = driver.send(&language.after_interrupt(number)).await;
+                    let _ = driver.tell(&language.after_interrupt(number)).await;
                     continue;
                 }
                 () = clock.tick() => {
                     manners.was_interrupted = true;
                     clock.strike(driver);
-                    let _ = driver.send(&language.after_interrupt(number)).await;
+                    let _ = driver.tell(&language.after_interrupt(number)).await;
                     continue;
                 }
             };
@@ -320,7 +336,13 @@ impl Owner {
                 }
                 Happening::Died(exit) => return Outcome::Died(exit),
                 Happening::Frame(frame) => match frame.kind {
-                    b'F' => return Outcome::Finished,
+                    b'F' => {
+                        // A kernel may end an interrupted cell without a word.
+                        if clock.has_struck() && !has_failed {
+                            sink.error(timed_out(timeout)).await;
+                        }
+                        return Outcome::Finished;
+                    }
                     b'S' => {
                         let status = frame
                             .fields
@@ -335,9 +357,12 @@ impl Owner {
                         }
                         return Outcome::Finished;
                     }
-                    b'E' if clock.has_struck() => sink.error(timed_out(timeout)).await,
+                    b'E' if clock.has_struck() => {
+                        has_failed = true;
+                        sink.error(timed_out(timeout)).await;
+                    }
                     // Nobody can be asked: the protocol has no way to send input to a cell.
-                    b'I' => drop(driver.send(&frame::encode(b'Z', &[])).await),
+                    b'I' => drop(driver.tell(&frame::encode(b'Z', &[])).await),
                     _ => report(frame, sink).await,
                 },
             }
@@ -352,9 +377,9 @@ struct Manners {
 }
 
 impl Manners {
-    fn new(language: Language) -> Self {
+    fn new(language: &Language) -> Self {
         Self {
-            is_shell: language == Language::Bash,
+            is_shell: *language == Language::Bash,
             was_interrupted: false,
         }
     }
@@ -389,7 +414,7 @@ impl Clock {
         }
     }
 
-    fn strike(&mut self, driver: &Driver) {
+    fn strike(&mut self, driver: &mut Interpreter) {
         match self.interrupt_at.take() {
             Some(_) => {
                 driver.interrupt();
@@ -406,6 +431,12 @@ impl Clock {
     fn has_struck(&self) -> bool {
         self.kill_at.is_some()
     }
+}
+
+fn start_deadline(shared: &Shared) -> Duration {
+    let set = shared.environment.get(START_SECONDS_VARIABLE);
+    set.and_then(|seconds| seconds.to_str()?.parse().ok())
+        .map_or(START_MAX, Duration::from_secs)
 }
 
 async fn report(frame: Frame, sink: &Sink) {

@@ -16,10 +16,10 @@ use crate::state::Shared;
 #[derive(Debug, thiserror::Error)]
 pub(super) enum Error {
     #[error(
-        "{0} is not a language that this sandbox can run; it knows {known}",
-        known = Language::ALL.map(Language::name).join(", ")
+        "{name} is not a language that this sandbox can run; it knows {}; others need an image with their Jupyter kernel",
+        known.join(", ")
     )]
-    UnknownLanguage(String),
+    UnknownLanguage { name: String, known: Vec<String> },
     #[error("there is no code context {0}")]
     NotFound(String),
     #[error(transparent)]
@@ -34,7 +34,7 @@ pub(super) struct Contexts {
     all: Mutex<HashMap<ContextId, Arc<Context>>>,
     /// The default context of each language. Held while one is made, so that two first runs
     /// share it.
-    defaults: tokio::sync::Mutex<HashMap<&'static str, ContextId>>,
+    defaults: tokio::sync::Mutex<HashMap<String, ContextId>>,
 }
 
 impl Contexts {
@@ -51,8 +51,7 @@ impl Contexts {
         language: &str,
         cwd: Option<String>,
     ) -> Result<Arc<Context>, Error> {
-        let known =
-            Language::parse(language).ok_or_else(|| Error::UnknownLanguage(language.to_owned()))?;
+        let known = find_language(shared, language).await?;
         if locked(&self.all).len() >= limits::CONTEXTS {
             return Err(Error::Limit(Reached {
                 name: "CONTEXTS",
@@ -61,7 +60,7 @@ impl Contexts {
             }));
         }
         let directory = working_directory(shared, cwd.clone()).await?;
-        let context = Context::start(shared, known, cwd, directory).await?;
+        let context = Context::start(shared, language, known, cwd, directory).await?;
         locked(&self.all).insert(context.id.clone(), Arc::clone(&context));
         Ok(context)
     }
@@ -78,17 +77,12 @@ impl Contexts {
         if let Some(id) = id {
             return self.get(id).ok_or_else(|| Error::NotFound(id.to_owned()));
         }
-        let known =
-            Language::parse(language).ok_or_else(|| Error::UnknownLanguage(language.to_owned()))?;
         let mut defaults = self.defaults.lock().await;
-        if let Some(context) = defaults
-            .get(known.name())
-            .and_then(|id| self.get(id.as_str()))
-        {
+        if let Some(context) = defaults.get(language).and_then(|id| self.get(id.as_str())) {
             return Ok(context);
         }
         let context = self.create(shared, language, cwd).await?;
-        defaults.insert(known.name(), context.id.clone());
+        defaults.insert(language.to_owned(), context.id.clone());
         Ok(context)
     }
 
@@ -101,7 +95,7 @@ impl Contexts {
     pub(super) fn list(&self, language: Option<&str>) -> Vec<Arc<Context>> {
         let mut found: Vec<_> = locked(&self.all)
             .values()
-            .filter(|context| language.is_none_or(|language| context.language.name() == language))
+            .filter(|context| language.is_none_or(|language| context.language == language))
             .cloned()
             .collect();
         found.sort_by(|a, b| a.id.cmp(&b.id));
@@ -113,6 +107,15 @@ impl Contexts {
         let id: ContextId = id.parse().ok()?;
         locked(&self.all).remove(&id)
     }
+}
+
+async fn find_language(shared: &Arc<Shared>, name: &str) -> Result<Language, Error> {
+    let (shared, name) = (Arc::clone(shared), name.to_owned());
+    let found = tokio::task::spawn_blocking(move || {
+        let environment = crate::command::environment(&shared, &[]);
+        Language::find(&name, &environment).map_err(|known| Error::UnknownLanguage { name, known })
+    });
+    found.await.expect("looking for kernels does not panic")
 }
 
 async fn working_directory(

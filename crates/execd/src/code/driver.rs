@@ -29,7 +29,7 @@ use crate::sys;
 const CHANNEL_NUMBER: i32 = 3;
 
 /// How much is read from a pipe at once.
-const READ_BYTES: usize = 64 * 1024;
+pub(super) const READ_BYTES: usize = 64 * 1024;
 
 /// Outputs that are read ahead while a cell is handed over.
 const HAPPENED_MAX: usize = 64;
@@ -66,7 +66,7 @@ pub(super) struct Driver {
     happened: VecDeque<Happening>,
 }
 
-struct Pipe {
+pub(super) struct Pipe {
     channel: Channel,
     /// `None` when every writer has closed it.
     reader: Option<pipe::Receiver>,
@@ -236,7 +236,7 @@ impl Drop for Driver {
 }
 
 impl Pipe {
-    fn new(channel: Channel, fd: OwnedFd) -> io::Result<Self> {
+    pub(super) fn new(channel: Channel, fd: OwnedFd) -> io::Result<Self> {
         rustix::io::ioctl_fionbio(&fd, true)?;
         Ok(Self {
             channel,
@@ -245,7 +245,11 @@ impl Pipe {
         })
     }
 
-    async fn readable(&self) {
+    pub(super) fn channel(&self) -> Channel {
+        self.channel
+    }
+
+    pub(super) async fn readable(&self) {
         match &self.reader {
             // An error shows itself in the read that follows.
             Some(reader) => drop(reader.readable().await),
@@ -258,7 +262,7 @@ impl Pipe {
     }
 
     /// The text that can be read now, at most so many bytes of it.
-    fn read(&mut self, most: usize) -> Option<String> {
+    pub(super) fn read(&mut self, most: usize) -> Option<String> {
         let mut buffer = vec![0; most];
         let size = match self.reader.as_ref()?.try_read(&mut buffer) {
             Ok(size) if size > 0 => size,

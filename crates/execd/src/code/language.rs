@@ -3,14 +3,16 @@
 //! All need nothing in the image but the interpreter itself. Python and Node run a driver of
 //! ours that speaks frames. Bash is an interactive shell that reads its commands from the
 //! channel, because only an interactive shell survives the interrupt of what it runs; it reports
-//! with frames that `printf` makes.
+//! with frames that `printf` makes. Every other language is a Jupyter kernel that the image has.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use super::driver::Recipe;
 use super::frame;
 use super::javascript;
+use super::jupyter::{Kernelspec, Kernelspecs};
 use crate::path::Environment;
 
 const PYTHON: &str = include_str!("drivers/python.py");
@@ -26,71 +28,83 @@ const BASH_GREETING: &str = "PS1=; PS2=; unset HISTFILE; set +o history 2>/dev/n
     { command printf '\\0\\0\\0\\001H' >&3; } 2>/dev/null\n";
 
 /// A language that this sandbox may run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Language {
     Python,
     JavaScript,
     TypeScript,
     Bash,
+    Kernel(Arc<Kernelspec>),
 }
 
 impl Language {
-    pub(super) const ALL: [Self; 4] =
-        [Self::Python, Self::JavaScript, Self::TypeScript, Self::Bash];
+    const BUILT_IN: [Self; 4] = [Self::Python, Self::JavaScript, Self::TypeScript, Self::Bash];
 
-    pub(super) fn parse(name: &str) -> Option<Self> {
-        Self::ALL
-            .into_iter()
-            .find(|language| language.name() == name)
+    /// The language of that name, or the names there are. Blocks on the disk when it is not
+    /// built in.
+    pub(super) fn find(name: &str, environment: &Environment) -> Result<Self, Vec<String>> {
+        let mut built_in = Self::BUILT_IN.into_iter();
+        if let Some(language) = built_in.find(|language| language.name() == name) {
+            return Ok(language);
+        }
+        let kernels = Kernelspecs::look(environment);
+        kernels.find(name).map(Self::Kernel).ok_or_else(|| {
+            let names = Self::BUILT_IN.iter().map(Self::name);
+            names.chain(kernels.names()).map(str::to_owned).collect()
+        })
     }
 
-    pub(super) fn name(self) -> &'static str {
+    pub(super) fn name(&self) -> &str {
         match self {
             Self::Python => "python",
             Self::JavaScript => "javascript",
             Self::TypeScript => "typescript",
             Self::Bash => "bash",
+            Self::Kernel(spec) => &spec.name,
         }
     }
 
     /// The program that must be in the image.
-    pub(super) fn interpreter(self) -> &'static str {
+    pub(super) fn interpreter(&self) -> &str {
         match self {
             Self::Python => "python3",
             Self::JavaScript | Self::TypeScript => "node",
             Self::Bash => "bash",
+            Self::Kernel(spec) => spec.program(),
         }
     }
 
-    /// How to start it.
-    pub(super) fn recipe(self, environment: Environment, directory: Option<PathBuf>) -> Recipe {
+    /// How to start its driver.
+    pub(super) fn recipe(&self, environment: Environment, directory: Option<PathBuf>) -> Recipe {
         let words: &[&str] = match self {
             Self::Python => &["python3", "-c", PYTHON_BOOT, "3", PYTHON],
             Self::JavaScript | Self::TypeScript => {
                 &["node", "--no-warnings", "-e", NODE, "--", "3"]
             }
             Self::Bash => &["bash", "--noprofile", "--norc", "--noediting", "-i", "+H"],
+            Self::Kernel(_) => unreachable!("a kernel has no driver"),
         };
         let argv = words.iter().map(OsString::from).collect();
         Recipe {
             argv,
             environment,
             directory,
-            reads_channel: self == Self::Bash,
+            reads_channel: *self == Self::Bash,
         }
     }
 
     /// What it is told first.
-    pub(super) fn greeting(self) -> &'static [u8] {
+    pub(super) fn greeting(&self) -> &'static [u8] {
         match self {
-            Self::Python | Self::JavaScript | Self::TypeScript => b"",
+            Self::Python | Self::JavaScript | Self::TypeScript | Self::Kernel(_) => b"",
             Self::Bash => BASH_GREETING.as_bytes(),
         }
     }
 
     /// What it is told to run a cell, or why the text is not a cell of this language.
-    pub(super) fn cell(self, number: u64, code: &str) -> Result<Vec<u8>, javascript::SyntaxError> {
+    pub(super) fn cell(&self, number: u64, code: &str) -> Result<Vec<u8>, javascript::SyntaxError> {
         let script = match self {
+            Self::Kernel(_) => return Ok(code.into()),
             Self::Python => code.to_owned(),
             Self::JavaScript => javascript::to_script(code, javascript::Dialect::JavaScript)?,
             Self::TypeScript => javascript::to_script(code, javascript::Dialect::TypeScript)?,
@@ -105,9 +119,9 @@ impl Language {
 
     /// What it is told after an interrupt: a shell throws away the input it has read, and with
     /// it the line that reports.
-    pub(super) fn after_interrupt(self, number: u64) -> Vec<u8> {
+    pub(super) fn after_interrupt(&self, number: u64) -> Vec<u8> {
         match self {
-            Self::Python | Self::JavaScript | Self::TypeScript => Vec::new(),
+            Self::Python | Self::JavaScript | Self::TypeScript | Self::Kernel(_) => Vec::new(),
             Self::Bash => format!("\n{}", bash_report(number)).into(),
         }
     }

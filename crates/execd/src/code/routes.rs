@@ -147,7 +147,7 @@ async fn delete(State(code): State<Code>, Path(id): Path<String>) -> Answer<()> 
 fn describe(context: &Context) -> api::exec::code::Context {
     api::exec::code::Context {
         id: context.id.clone(),
-        language: context.language.name().to_owned(),
+        language: context.language.clone(),
         cwd: context.cwd.clone(),
     }
 }
@@ -155,7 +155,9 @@ fn describe(context: &Context) -> api::exec::code::Context {
 impl From<Error> for Problem {
     fn from(error: Error) -> Self {
         match error {
-            Error::UnknownLanguage(_) | Error::Directory(_) => Self::bad_request(error.to_string()),
+            Error::UnknownLanguage { .. } | Error::Directory(_) => {
+                Self::bad_request(error.to_string())
+            }
             Error::NotFound(id) => Self::no_such("code context", &id),
             Error::Start(_) => Self::runtime(log::chain(&error)),
             Error::Limit(limit) => limit.into(),
