@@ -13,6 +13,8 @@ pub mod http;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod notify;
+#[cfg(feature = "otlp")]
+pub mod otlp;
 pub mod secret;
 pub mod signal;
 pub mod tasks;

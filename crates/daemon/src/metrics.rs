@@ -4,11 +4,16 @@ use axum::response::{IntoResponse, Response};
 use http::header;
 pub use prometheus_client::registry::Registry;
 
-/// The registry as an HTTP answer in the OpenMetrics text format, which Prometheus reads.
-pub fn page(registry: &Registry) -> Response {
+/// The registry in the OpenMetrics text format, which Prometheus reads.
+pub fn text(registry: &Registry) -> String {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, registry)
         .expect("writing to a string cannot fail");
+    text
+}
+
+/// The registry as an HTTP answer.
+pub fn page(registry: &Registry) -> Response {
     const TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    ([(header::CONTENT_TYPE, TYPE)], text).into_response()
+    ([(header::CONTENT_TYPE, TYPE)], text(registry)).into_response()
 }

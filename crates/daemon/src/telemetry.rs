@@ -1,9 +1,9 @@
 //! Logs: `tracing` events on standard error, for a person at a terminal or as one JSON object a
 //! line for a program.
 //!
-//! Writes no files and rotates none: that is the work of whoever started us. Exports nothing over
-//! the network. Filters are of the plain kind `info` or `info,server=debug`, without the regular
-//! expressions that would make the smallest daemon several times larger.
+//! Writes no files and rotates none: that is the work of whoever started us. Metrics have their
+//! own way out (`otlp`). Filters are of the plain kind `info` or `info,server=debug`, without the
+//! regular expressions that would make the smallest daemon several times larger.
 
 use std::io::{self, IsTerminal as _};
 use std::str::FromStr;

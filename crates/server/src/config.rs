@@ -9,6 +9,8 @@ mod leaves;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
+#[cfg(feature = "otlp")]
+use std::time::Duration;
 
 use daemon::config::{Loaded, Problems, Sources, Verdict, load as load_settings};
 use daemon::{section, telemetry};
@@ -43,6 +45,8 @@ section! {
         renew_intent: RenewIntent = RenewIntent::default(),
         /// What is logged, and how.
         log: Log = Log::default(),
+        /// Metrics to an OpenTelemetry collector, besides `/metrics` for Prometheus.
+        otel: Otel = Otel::default(),
     }
 
     /// Where the server listens and who may use it.
@@ -169,6 +173,18 @@ section! {
         /// text, json, or auto: text at a terminal, JSON elsewhere. Goes to standard error.
         format: String = "auto".to_owned(),
     }
+
+    /// Metrics to an OpenTelemetry collector, besides `/metrics` for Prometheus.
+    pub struct Otel {
+        /// Export metrics with OTLP over HTTP.
+        enabled: bool = false,
+        /// The collector, as in http://127.0.0.1:4318.
+        endpoint: Option<String> = None,
+        /// What this server is called there.
+        service_name: String = "opensandbox-server".to_owned(),
+        /// Time from one export to the next; at least 1000.
+        export_interval_millis: u64 = 60_000,
+    }
 }
 
 /// Where settings come from, given `--config` and other flags.
@@ -197,6 +213,7 @@ pub fn load(sources: &Sources) -> Result<Loaded<Config>, Problems> {
         check_server(&config.server, problems);
         check_runtime(config, problems);
         check_log(&config.log, problems);
+        check_otel(&config.otel, problems);
     })?;
     expand_home(&mut loaded.settings, home.as_deref());
     Ok(loaded)
@@ -336,6 +353,35 @@ fn check_log(log: &Log, problems: &mut Problems) {
     }
     if let Err(error) = log.format.parse::<telemetry::Format>() {
         problems.add(format!("log.format: {error}"));
+    }
+}
+
+#[cfg(feature = "otlp")]
+impl Otel {
+    /// Where metrics are exported to, if they are.
+    pub(crate) fn settings(&self) -> Option<daemon::otlp::Settings> {
+        self.enabled.then(|| daemon::otlp::Settings {
+            endpoint: self.endpoint.clone().unwrap_or_default(),
+            service_name: self.service_name.clone(),
+            interval: Duration::from_millis(self.export_interval_millis),
+        })
+    }
+}
+
+#[cfg(feature = "otlp")]
+fn check_otel(otel: &Otel, problems: &mut Problems) {
+    if let Some(Err(error)) = otel.settings().map(|settings| settings.check()) {
+        problems.add(format!("otel: {error}"));
+    }
+}
+
+#[cfg(not(feature = "otlp"))]
+fn check_otel(otel: &Otel, problems: &mut Problems) {
+    if otel.enabled {
+        problems.add(
+            "otel.enabled: this program was built without the feature otlp; scrape /metrics, or \
+             build it with --features otlp",
+        );
     }
 }
 

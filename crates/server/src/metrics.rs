@@ -128,6 +128,11 @@ impl Metrics {
         daemon::metrics::page(&self.registry)
     }
 
+    /// The same page as text.
+    pub fn text(&self) -> String {
+        daemon::metrics::text(&self.registry)
+    }
+
     /// Counts an answered request. `route` is the pattern, not the path.
     pub fn answered(
         &self,

@@ -122,6 +122,17 @@ impl Running {
             .map_err(Error::Lifecycle)?;
         let tasks = Tasks::new("server");
         let app = App::new(config, service.clone(), tasks.spawner());
+        #[cfg(feature = "otlp")]
+        if let Some(settings) = config.otel.settings() {
+            let (app, stopping) = (app.clone(), tasks.stopping());
+            tasks.spawn("otlp", async move {
+                let page = move || app.metrics().text();
+                if let Err(error) = daemon::otlp::export(settings, page, stopping).await {
+                    let error: &dyn std::error::Error = &error;
+                    tracing::error!(error, "metrics are not exported");
+                }
+            });
+        }
         let limits = Limits {
             idle: Some(Duration::from_secs(config.server.timeout_keep_alive)),
             ..Limits::default()

@@ -32,7 +32,6 @@ const NO_LOG_FILES: &str =
     "logs go to standard error; let systemd or your container engine keep and rotate them";
 const NO_TENANTS: &str = "there is one tenant; give each user a named key in server.api_keys";
 const NO_REDIS: &str = "renewals are kept in the store; no Redis is needed";
-const NO_OTLP: &str = "metrics are served at /metrics for Prometheus";
 const NO_CLUSTER: &str = "there is no Kubernetes backend yet";
 const NO_GATEWAY: &str = "endpoints go through this server's own proxy";
 const NO_EGRESS: &str =
@@ -60,10 +59,6 @@ pub const WITHOUT_MEANING: &[WithoutMeaning] = &[
     unused("renew_intent.redis.dsn", NO_REDIS),
     unused("renew_intent.redis.queue_key", NO_REDIS),
     unused("renew_intent.redis.consumer_concurrency", NO_REDIS),
-    only("otel.enabled", "false", NO_OTLP),
-    unused("otel.endpoint", NO_OTLP),
-    unused("otel.service_name", NO_OTLP),
-    unused("otel.export_interval_millis", NO_OTLP),
     unused(
         "runtime.execd_image",
         "execd comes with this server, not from an image",

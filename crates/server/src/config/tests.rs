@@ -160,3 +160,21 @@ fn the_example_files_are_valid() {
         problems(&text, &[]).unwrap();
     }
 }
+
+#[cfg(feature = "otlp")]
+#[test]
+fn an_export_needs_a_collector() {
+    let problem = problems("[otel]\nenabled = true\n", &[]).unwrap_err();
+    assert!(problem.contains("http://127.0.0.1:4318"), "{problem}");
+    let text = "[otel]\nenabled = true\nendpoint = 'http://127.0.0.1:4318'\n";
+    let settings = problems(text, &[]).unwrap().otel.settings().unwrap();
+    assert_eq!(settings.interval, Duration::from_secs(60));
+    assert!(problems("", &[]).unwrap().otel.settings().is_none());
+}
+
+#[cfg(not(feature = "otlp"))]
+#[test]
+fn an_export_that_was_not_built_in_is_refused() {
+    let problem = problems("[otel]\nenabled = true\n", &[]).unwrap_err();
+    assert!(problem.contains("--features otlp"), "{problem}");
+}

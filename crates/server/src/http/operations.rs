@@ -13,6 +13,7 @@ use lifecycle::SandboxFilter;
 
 use super::extract::Whole;
 use super::{App, Error};
+use crate::metrics::Metrics;
 
 /// The version of the contract that this server speaks.
 const CONTRACT_VERSION: &str = "1.1.1";
@@ -49,19 +50,30 @@ pub(super) async fn version() -> Json<Version> {
 
 /// `GET /metrics`
 pub(super) async fn metrics(State(app): State<App>) -> Response {
-    let service = &app.0.service;
-    let counts = lifecycle::State::ALL.map(|state| {
-        let filter = SandboxFilter {
-            states: vec![state],
-            ..SandboxFilter::default()
-        };
-        (
-            state,
-            usize::try_from(service.list(&filter, 1, 1).total_items).unwrap_or(usize::MAX),
-        )
-    });
-    app.0.metrics.sandboxes(counts);
-    app.0.metrics.page()
+    app.metrics().page()
+}
+
+impl App {
+    /// All counters, with those that are looked up when asked for.
+    pub fn metrics(&self) -> &Metrics {
+        self.count_sandboxes();
+        &self.0.metrics
+    }
+
+    fn count_sandboxes(&self) {
+        let service = &self.0.service;
+        let counts = lifecycle::State::ALL.map(|state| {
+            let filter = SandboxFilter {
+                states: vec![state],
+                ..SandboxFilter::default()
+            };
+            (
+                state,
+                usize::try_from(service.list(&filter, 1, 1).total_items).unwrap_or(usize::MAX),
+            )
+        });
+        self.0.metrics.sandboxes(counts);
+    }
 }
 
 /// `POST /v1/metrics/events`: how long a create took, as the client saw it.

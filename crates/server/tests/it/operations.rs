@@ -421,3 +421,31 @@ async fn idle_connections_do_not_keep_others_out() {
         assert_eq!(read.unwrap_or(0), 0);
     }
 }
+
+#[cfg(feature = "otlp")]
+#[tokio::test]
+async fn metrics_reach_a_collector() {
+    let (arrived, mut arrivals) = tokio::sync::mpsc::channel(4);
+    let take = axum::routing::post(move |body: String| {
+        let arrived = arrived.clone();
+        async move { arrived.send(body).await.expect("the test listens") }
+    });
+    let collector = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = format!("http://{}", collector.local_addr().unwrap());
+    let router = axum::Router::new().route("/v1/metrics", take);
+    tokio::spawn(axum::serve(collector, router).into_future());
+    let server = start_with(|config| {
+        config.otel.enabled = true;
+        config.otel.endpoint = Some(endpoint);
+    })
+    .await;
+    server.get("/health").await.expect(200);
+    // Stopping exports what came since the last time.
+    tokio::time::timeout(DEADLINE, server.running.stop(DEADLINE))
+        .await
+        .expect("the server stops");
+    let message = arrivals.recv().await.unwrap();
+    for expected in ["opensandbox-server", "osb_server_http_requests", "/health"] {
+        assert!(message.contains(expected), "{expected} not in {message}");
+    }
+}
