@@ -7,6 +7,8 @@
 
 #[path = "exec/bad_input.rs"]
 mod bad_input;
+#[path = "exec/code.rs"]
+mod code;
 #[path = "exec/commands.rs"]
 mod commands;
 mod daemon;

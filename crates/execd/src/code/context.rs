@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use api::exec::event::ExecutionError;
 use api::id::ContextId;
+use futures_util::FutureExt as _;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
@@ -15,8 +16,9 @@ use super::driver::Happening;
 use super::frame::{self, Frame};
 use super::interpreter::Interpreter;
 use super::jupyter;
-use super::language::{Language, bash_status};
+use super::language::Language;
 use super::sink::{Channel, Sink};
+use super::stopping::Stopping;
 use crate::limits::{self, Reached};
 use crate::log;
 use crate::output::signal_name;
@@ -119,9 +121,10 @@ impl Context {
         })
     }
 
-    /// Asks the cell that runs now to stop; does nothing when none does.
+    /// Asks the cell that runs now to stop. When none does it is forgotten before the next
+    /// begins.
     pub(super) fn interrupt(&self) {
-        self.interrupt.notify_waiters();
+        self.interrupt.notify_one();
     }
 }
 
@@ -295,29 +298,33 @@ impl Owner {
         let (language, number) = (&self.language, self.number);
         let driver = self.driver.as_mut().expect("restarted before");
         let interrupt = Arc::clone(&self.interrupt);
+        // One that came too late for the cell before must not end this one.
+        let _ = interrupt.notified().now_or_never();
         let mut clock = Clock {
             interrupt_at: timeout.map(|timeout| Instant::now() + timeout),
             kill_at: None,
         };
+        let mut stopping = Stopping::new(language, number);
         if driver.run(script).await.is_err() {
             // It is dead; the end of the process says how.
             driver.kill();
         }
-        let mut manners = Manners::new(language);
         let mut has_failed = false;
         loop {
             let happening = tokio::select! {
-                happening = driver.next() => manners.polish(happening),
+                happening = driver.next() => stopping.polish(happening),
                 () = interrupt.notified() => {
-                    manners.was_interrupted = true;
-                    driver.interrupt();
-                    let _ = driver.tell(&language.after_interrupt(number)).await;
+                    stopping.ask(driver).await;
+                    continue;
+                }
+                () = stopping.tick() => {
+                    stopping.ask(driver).await;
                     continue;
                 }
                 () = clock.tick() => {
-                    manners.was_interrupted = true;
-                    clock.strike(driver);
-                    let _ = driver.tell(&language.after_interrupt(number)).await;
+                    if clock.strike(driver) {
+                        stopping.ask(driver).await;
+                    }
                     continue;
                 }
             };
@@ -336,20 +343,23 @@ impl Owner {
                 }
                 Happening::Died(exit) => return Outcome::Died(exit),
                 Happening::Frame(frame) => match frame.kind {
+                    b'B' => stopping.began(driver).await,
+                    b'Q' => drop(driver.tell(&frame::encode(b'K', &[])).await),
+                    b'P' if stopping.is_answered(&frame) => return Outcome::Finished,
                     b'F' => {
                         // A kernel may end an interrupted cell without a word.
                         if clock.has_struck() && !has_failed {
                             sink.error(timed_out(timeout)).await;
                         }
-                        return Outcome::Finished;
+                        if stopping.finished(driver).await {
+                            return Outcome::Finished;
+                        }
                     }
                     b'S' => {
-                        let status = frame
-                            .fields
-                            .first()
-                            .and_then(|field| bash_status(field, number));
-                        // Of an older cell, which was asked twice for its report.
-                        let Some(status) = status else { continue };
+                        let Some(status) = stopping.reported(driver, &frame).await else {
+                            continue;
+                        };
+                        sink.text(Channel::Stderr, stopping.held()).await;
                         if clock.has_struck() {
                             sink.error(timed_out(timeout)).await;
                         } else if status != 0 {
@@ -370,36 +380,6 @@ impl Owner {
     }
 }
 
-/// Leaves out what an interactive shell says on its own: a line break when it is interrupted.
-struct Manners {
-    is_shell: bool,
-    was_interrupted: bool,
-}
-
-impl Manners {
-    fn new(language: &Language) -> Self {
-        Self {
-            is_shell: *language == Language::Bash,
-            was_interrupted: false,
-        }
-    }
-
-    fn polish(&mut self, happening: Happening) -> Happening {
-        match happening {
-            Happening::Output(Channel::Stderr, mut text)
-                if self.is_shell && self.was_interrupted =>
-            {
-                if text.ends_with('\n') {
-                    text.pop();
-                    self.was_interrupted = false;
-                }
-                Happening::Output(Channel::Stderr, text)
-            }
-            other => other,
-        }
-    }
-}
-
 /// When a cell's time is over: first it is asked to stop, then its interpreter is killed.
 struct Clock {
     interrupt_at: Option<Instant>,
@@ -414,16 +394,18 @@ impl Clock {
         }
     }
 
-    fn strike(&mut self, driver: &mut Interpreter) {
+    /// Whether the cell is to be asked to stop; the second time its interpreter is killed.
+    fn strike(&mut self, driver: &mut Interpreter) -> bool {
         match self.interrupt_at.take() {
             Some(_) => {
-                driver.interrupt();
                 self.kill_at = Some(Instant::now() + TIMEOUT_GRACE);
+                true
             }
             None => {
                 driver.kill();
                 // Struck for the last time: only the end of the process is awaited now.
                 self.kill_at = self.kill_at.map(|at| at + START_MAX);
+                false
             }
         }
     }

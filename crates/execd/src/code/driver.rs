@@ -8,7 +8,7 @@
 use std::collections::VecDeque;
 use std::ffi::OsString;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream as StdUnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -155,6 +155,10 @@ impl Driver {
         }
     }
 
+    pub(super) fn pid(&self) -> i32 {
+        self.process.pid()
+    }
+
     /// Asks user code to stop, as Ctrl-C would: the interpreter and what it started.
     pub(super) fn interrupt(&self) {
         self.process.signal_group(Signal::INT);
@@ -196,7 +200,7 @@ impl Driver {
         let mut buffer = [0; 16 * 1024];
         let mut is_garbled = false;
         while self.is_channel_open {
-            match self.channel.try_read(&mut buffer) {
+            match read_now(&self.channel, &mut buffer, UnixStream::try_read) {
                 Ok(0) => {
                     self.is_channel_open = false;
                     break;
@@ -264,7 +268,7 @@ impl Pipe {
     /// The text that can be read now, at most so many bytes of it.
     pub(super) fn read(&mut self, most: usize) -> Option<String> {
         let mut buffer = vec![0; most];
-        let size = match self.reader.as_ref()?.try_read(&mut buffer) {
+        let size = match read_now(self.reader.as_ref()?, &mut buffer, pipe::Receiver::try_read) {
             Ok(size) if size > 0 => size,
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => return None,
             Ok(_) | Err(_) => {
@@ -280,6 +284,21 @@ impl Pipe {
         }
         let text = String::from_utf8_lossy(&bytes).into_owned();
         (!text.is_empty()).then_some(text)
+    }
+}
+
+/// Reads what is there. The runtime says that there is nothing as long as it has not heard of the
+/// bytes from the kernel, as when a process printed and ended at once; the descriptor itself knows.
+fn read_now<R: AsFd>(
+    reader: &R,
+    buffer: &mut [u8],
+    try_read: fn(&R, &mut [u8]) -> io::Result<usize>,
+) -> io::Result<usize> {
+    match try_read(reader, buffer) {
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+            Ok(rustix::io::read(reader, buffer)?)
+        }
+        read => read,
     }
 }
 

@@ -63,6 +63,14 @@ impl Interpreter {
         }
     }
 
+    /// The process of a driver.
+    pub(super) fn pid(&self) -> Option<i32> {
+        match self {
+            Self::Driver(driver) => Some(driver.pid()),
+            Self::Kernel(_) => None,
+        }
+    }
+
     /// Asks user code to stop.
     pub(super) fn interrupt(&mut self) {
         match self {

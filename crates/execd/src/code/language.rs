@@ -116,21 +116,29 @@ impl Language {
         };
         Ok(frame::encode(b'X', &[script.as_bytes()]))
     }
-
-    /// What it is told after an interrupt: a shell throws away the input it has read, and with
-    /// it the line that reports.
-    pub(super) fn after_interrupt(&self, number: u64) -> Vec<u8> {
-        match self {
-            Self::Python | Self::JavaScript | Self::TypeScript | Self::Kernel(_) => Vec::new(),
-            Self::Bash => format!("\n{}", bash_report(number)).into(),
-        }
-    }
 }
 
-/// A line that sends frame S with the number of the cell and its status. Both have a fixed
-/// width, because `printf` cannot count the bytes of its own output.
+/// What a shell is told after an interrupt: it throws away the input it has read, and with it the
+/// line that reports.
+pub(super) fn bash_again(number: u64) -> Vec<u8> {
+    format!("\n{}", bash_report(number)).into()
+}
+
+/// Numbers of cells in reports repeat after this many; above are numbers of other questions.
+const CELL_NUMBERS: u64 = 900_000;
+
+/// A line that sends frame S with the number of the cell and its status.
 fn bash_report(number: u64) -> String {
-    let number = number % 1_000_000;
+    report_line(number % CELL_NUMBERS)
+}
+
+/// A question of its own, to learn that the shell reads on. `mark` is not a cell's number.
+pub(super) fn bash_mark(mark: u32) -> Vec<u8> {
+    format!("\n{}", report_line(CELL_NUMBERS + u64::from(mark))).into()
+}
+
+/// Both numbers have a fixed width, because `printf` cannot count the bytes of its own output.
+fn report_line(number: u64) -> String {
     format!(
         "{{ command printf '\\0\\0\\0\\017S\\0\\0\\0\\012{number:06} %03d' \"$?\" >&3; }} 2>/dev/null\n"
     )
@@ -138,6 +146,16 @@ fn bash_report(number: u64) -> String {
 
 /// The status in a shell's frame S, when it is about this cell.
 pub(super) fn bash_status(field: &[u8], number: u64) -> Option<i32> {
-    let (cell, status) = std::str::from_utf8(field).ok()?.split_once(' ')?;
-    (cell.parse() == Ok(number % 1_000_000)).then(|| status.parse().ok())?
+    let (found, status) = read_report(field)?;
+    (found == number % CELL_NUMBERS).then_some(status)
+}
+
+/// Whether a shell's frame S answers this question.
+pub(super) fn is_bash_mark(field: &[u8], mark: u32) -> bool {
+    read_report(field).is_some_and(|(found, _)| found == CELL_NUMBERS + u64::from(mark))
+}
+
+fn read_report(field: &[u8]) -> Option<(u64, i32)> {
+    let (number, status) = std::str::from_utf8(field).ok()?.split_once(' ')?;
+    Some((number.parse().ok()?, status.parse().ok()?))
 }

@@ -21,6 +21,7 @@ mod language;
 mod ready;
 mod routes;
 mod sink;
+mod stopping;
 
 pub(crate) use ready::answer_probe;
 pub(crate) use routes::router;

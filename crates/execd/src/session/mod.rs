@@ -6,7 +6,7 @@
 
 mod routes;
 mod shell;
-mod stray;
+pub(crate) mod stray;
 mod worker;
 
 use std::collections::HashMap;

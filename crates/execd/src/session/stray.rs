@@ -13,13 +13,13 @@ use rustix::time::{ClockId, clock_gettime};
 const TICKS_PER_SECOND: i64 = 100;
 
 /// Now, as /proc counts.
-pub(super) fn now_ticks() -> i64 {
+pub(crate) fn now_ticks() -> i64 {
     let now = clock_gettime(ClockId::Boottime);
     now.tv_sec * TICKS_PER_SECOND + now.tv_nsec * TICKS_PER_SECOND / 1_000_000_000
 }
 
 /// Kills every process of the shell's session that began at `since` or later.
-pub(super) fn kill(shell: i32, since: i64) {
+pub(crate) fn kill(shell: i32, since: i64) {
     signal(shell, Signal::KILL, |found| {
         found.session == shell && found.began >= since
     });
@@ -28,7 +28,7 @@ pub(super) fn kill(shell: i32, since: i64) {
 /// Interrupts the processes that an interrupt of the shell's group did not reach, because
 /// they were being forked just then. One on which the interrupt has its default action, and
 /// that lives nevertheless, is such a process; background jobs ignore it.
-pub(super) fn interrupt_missed(shell: i32, since: i64) {
+pub(crate) fn interrupt_missed(shell: i32, since: i64) {
     signal(shell, Signal::INT, |found| {
         found.group == shell && found.began >= since && found.dies_of_interrupt
     });

@@ -48,7 +48,7 @@ async fn wait_for(fifo: &str) -> String {
 }
 
 /// Gone, or a zombie that somebody else has to collect: a killed process is gone when the kernel gets to it, which its pidfd tells.
-fn has_ended(pid: &str) -> bool {
+pub(crate) fn has_ended(pid: &str) -> bool {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
     let pid = rustix::process::Pid::from_raw(pid.parse().unwrap()).unwrap();
     let Ok(pidfd) = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()) else {

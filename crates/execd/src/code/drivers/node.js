@@ -19,7 +19,7 @@
   const channel = Number(process.argv[process.argv.length - 1]);
   process.argv.length = 1;
   let count = 0;
-  let interrupted = null; // Rejects the cell that is waiting, when there is one.
+  let current = null; // The cell that runs, when there is one.
   let answer = null; // Takes the answer to a prompt, when one was asked.
 
   const encode = (kind, fields) => {
@@ -88,42 +88,46 @@
     send('E', name, String(error.message), ...lines);
   };
 
+  // A cell ends once: by itself, or by the interrupt. Node breaks a loop by terminating the
+  // script, and at the very end of one it may also terminate what called it, so the handler of
+  // the signal must be able to end the cell alone.
+  const end = (cell, tell) => {
+    if (current !== cell) return;
+    current = null;
+    delete globalThis[key];
+    tell();
+    send('F', count);
+  };
+  const tellInterrupted = () =>
+    send('E', 'KeyboardInterrupt', 'the execution was interrupted', 'KeyboardInterrupt: the execution was interrupted');
+
   const run = async (code) => {
     count += 1;
+    const cell = {};
+    current = cell;
     try {
       const script = new vm.Script(code, {
         filename: `<cell ${count}>`,
         importModuleDynamically: vm.constants && vm.constants.USE_MAIN_CONTEXT_DEFAULT_LOADER,
       });
-      const cell = script.runInThisContext({ breakOnSigint: true });
-      const stopped = new Promise((_, reject) => {
-        interrupted = reject;
-      });
+      globalThis[key] = script.runInThisContext();
       // The call itself is a script, so that SIGINT breaks a loop in it.
-      globalThis[key] = cell;
-      const value = await Promise.race([call.runInThisContext({ breakOnSigint: true }), stopped]);
-      if (value.length === 1 && value[0] !== undefined) {
+      const value = await call.runInThisContext({ breakOnSigint: true });
+      end(cell, () => {
+        if (value.length !== 1 || value[0] === undefined) return;
         globalThis._ = value[0];
         send('R', count, ...pairs(bundle(value[0])));
-      }
+      });
     } catch (error) {
-      if (error && error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED') {
-        send('E', 'KeyboardInterrupt', 'the execution was interrupted', 'KeyboardInterrupt: the execution was interrupted');
-      } else {
-        report(error);
-      }
-    } finally {
-      interrupted = null;
-      delete globalThis[key];
+      const isInterrupt = error && error.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED';
+      end(cell, () => (isInterrupt ? tellInterrupted() : report(error)));
     }
-    send('F', count);
   };
   const key = Symbol.for('osb.cell');
   const call = new vm.Script("globalThis[Symbol.for('osb.cell')]()", { filename: '[eval]' });
 
   process.on('SIGINT', () => {
-    if (!interrupted) return;
-    interrupted(Object.assign(new Error('interrupted'), { code: 'ERR_SCRIPT_EXECUTION_INTERRUPTED' }));
+    if (current) end(current, tellInterrupted);
   });
   // What user code left running may fail at any time; that must not end the context.
   const stray = (error) => process.stderr.write(`Uncaught ${util.inspect(error)}\n`);
@@ -141,6 +145,8 @@
 
   const receive = (kind, fields) => {
     if (kind === 'X') return void run(fields[0].toString());
+    if (kind === 'P') return send('P', fields[0]);
+    if (kind === 'C') return current && end(current, tellInterrupted);
     if (!answer) return;
     if (kind === 'A') answer.resolve(fields[0].toString());
     else answer.reject(new Error('this execution has no input; pass data in the code or in a file'));

@@ -7,24 +7,38 @@
 # only built-in modules are imported before the first cell, the rest on first use.
 #
 # A frame is a 4-byte big-endian length, one byte that says what it is, then fields, each with a
-# 4-byte length of its own. From execd: X code | A answer to a prompt | Z no answer will come.
-# To execd: H ready (version) | D display (id, is-update, mime, value, ...) | L clear (wait)
+# 4-byte length of its own. From execd: X code | K everything is read | A answer to a prompt | Z no answer will come.
+# To execd: H ready (version) | B begun, interrupts are taken | D display (id, is-update, mime, value, ...) | L clear (wait)
 # | R result (count, mime, value, ...) | E error (name, value, traceback lines...)
-# | I prompt (text, is-password) | F finished (count).
+# | Q is everything read | I prompt (text, is-password) | F finished (count).
 #
 # Deliberately not here: magics, history, comms. Works on Python 3.6 and later.
-import sys, os, _ast, _signal, builtins
+import sys, os, _ast, _signal, _thread, builtins
 
 
 def _driver(channel, main):
-    PID = os.getpid()
+    PID, MAIN = os.getpid(), _thread.get_ident()
     ONLY_AST, TOP_LEVEL_AWAIT, COROUTINE, FUTURES = 0x400, 0x2000, 0x80, 0x1FE0000
     if sys.version_info < (3, 8):
         TOP_LEVEL_AWAIT = 0
     state = {"running": False, "count": 0, "flags": 0, "loop": None}
     sources = []
 
-    # Frames.
+    # Frames. An interrupt in the middle of one waits for its end.
+
+    class Whole:
+        depth, is_interrupted = 0, False
+
+        def __enter__(self):
+            self.depth += 1
+
+        def __exit__(self, *ignored):
+            self.depth -= 1
+            if self.is_interrupted and not self.depth:
+                self.is_interrupted = False
+                raise KeyboardInterrupt
+
+    whole = Whole()
 
     def send(kind, *fields):
         body = [kind]
@@ -35,8 +49,13 @@ def _driver(channel, main):
             body.append(field)
         body = b"".join(body)
         data = memoryview(len(body).to_bytes(4, "big") + body)
-        while data:
-            data = data[os.write(channel, data):]
+        with whole:
+            try:
+                while data:
+                    data = data[os.write(channel, data):]
+            except OSError:
+                # User code has closed it: nothing can be told any more.
+                os._exit(1)
 
     def receive():
         def exactly(n):
@@ -49,7 +68,8 @@ def _driver(channel, main):
                 n -= len(part)
             return b"".join(parts)
 
-        body = exactly(int.from_bytes(exactly(4), "big"))
+        with whole:
+            body = exactly(int.from_bytes(exactly(4), "big"))
         fields, at = [], 1
         while at < len(body):
             size = int.from_bytes(body[at:at + 4], "big")
@@ -68,9 +88,9 @@ def _driver(channel, main):
     # than by SIG_IGN, which child processes would inherit.
 
     def on_interrupt(number, frame):
-        if state["running"] and os.getpid() == PID:
-            raise KeyboardInterrupt
-        if os.getpid() != PID:
+        if os.getpid() == PID and whole.depth:
+            whole.is_interrupted = state["running"]
+        elif state["running"] or os.getpid() != PID:
             raise KeyboardInterrupt
 
     # Rich results.
@@ -151,7 +171,16 @@ def _driver(channel, main):
         for value in values:
             found = {m: as_text(m, v) for m, v in value.items()} if raw else bundle(value)
             send(b"D", display_id or "", "1" if update else "", *pairs(found))
+            keep_order()
         return Handle(display_id) if display_id and not update else None
+
+    def keep_order():
+        """Waits until execd has read the frames so far: what is printed next must not overtake
+        them on its other way. Only the thread that reads frames anyway can wait."""
+        if state["running"] and os.getpid() == PID and _thread.get_ident() == MAIN:
+            with whole:
+                send(b"Q")
+                receive()
 
     def clear_output(wait=False):
         flush()
@@ -160,9 +189,12 @@ def _driver(channel, main):
     def ask(prompt="", password=False):
         if os.getpid() != PID:
             raise EOFError("input() is not available in a forked process")
+        if _thread.get_ident() != MAIN:
+            raise EOFError("input() is available in the main thread only")
         flush()
-        send(b"I", str(prompt), "1" if password else "")
-        kind, fields = receive()
+        with whole:
+            send(b"I", str(prompt), "1" if password else "")
+            kind, fields = receive()
         if kind != b"A":
             raise EOFError("this execution has no input; pass data in the code or in a file")
         return fields[0].decode("utf-8", "replace")
@@ -177,15 +209,26 @@ def _driver(channel, main):
             display(pyplot.figure(number))
         pyplot.close("all")
 
-    class WatchPyplot:
-        """Notices the import of pyplot and gives it a show() that works without a screen."""
+    def mend_pyplot(module):
+        if "MPLBACKEND" not in os.environ:
+            module.switch_backend("agg")
+        module.show = show_figures
+
+    def mend_getpass(module):
+        module.getpass = lambda prompt="Password: ", stream=None, **ignored: ask(prompt, True)
+
+    MENDED = {"matplotlib.pyplot": mend_pyplot, "getpass": mend_getpass}
+
+    class WatchImports:
+        """Notices the import of modules that expect a screen or a terminal, and gives them what
+        works without: pyplot a show(), getpass the same input as everything else."""
 
         @staticmethod
         def find_spec(name, path=None, target=None):
-            if name != "matplotlib.pyplot":
+            if name not in MENDED:
                 return None
             for finder in sys.meta_path:
-                if finder is WatchPyplot or not hasattr(finder, "find_spec"):
+                if finder is WatchImports or not hasattr(finder, "find_spec"):
                     continue
                 spec = finder.find_spec(name, path, target)
                 if spec is None or spec.loader is None:
@@ -194,9 +237,7 @@ def _driver(channel, main):
 
                 def exec_module(module):
                     execute(module)
-                    if "MPLBACKEND" not in os.environ:
-                        module.switch_backend("agg")
-                    module.show = show_figures
+                    MENDED[name](module)
 
                 spec.loader.exec_module = exec_module
                 return spec
@@ -290,6 +331,7 @@ def _driver(channel, main):
         try:
             state["running"] = True
             try:
+                send(b"B")
                 value = execute(text, name)
                 if value is not None:
                     main["_"] = value
@@ -321,7 +363,7 @@ def _driver(channel, main):
                 stream.reconfigure(write_through=False)
     _signal.signal(_signal.SIGINT, on_interrupt)
     os.set_inheritable(channel, False)
-    sys.meta_path.insert(0, WatchPyplot)
+    sys.meta_path.insert(0, WatchImports)
     sys.argv[:] = [""]
     builtins.display, builtins.clear_output, builtins.input = display, clear_output, ask
     send(b"H", sys.version.split()[0])
