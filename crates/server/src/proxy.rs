@@ -124,6 +124,9 @@ impl Inner {
             self.service.touch(&route.id);
         }
         let upgrade = headers::upgrade(request.headers());
+        if upgrade.as_ref().is_some_and(tunnel::is_raw) && !route.is_control() {
+            return self.raw(hyper::upgrade::on(&mut request), route).await;
+        }
         if upgrade.is_some() {
             let client_side = hyper::upgrade::on(&mut request);
             let outbound = outbound(request, &route, &sandbox, peer, upgrade)?;
@@ -171,6 +174,21 @@ impl Inner {
             Target::Port(route.port)
         };
         Ok(self.service.connect(&route.id, target, HOLD).await?)
+    }
+
+    /// A plain byte stream to a port, for whatever does not speak HTTP.
+    async fn raw(
+        &self,
+        client_side: hyper::upgrade::OnUpgrade,
+        route: Route,
+    ) -> Result<Response<Body>, Error> {
+        let stream = self.connect(&route).await?;
+        let (service, stopping) = (self.service.clone(), self.spawner.stopping());
+        self.spawner.spawn("raw tunnel", async move {
+            tunnel::run_raw(client_side, stream, stopping).await;
+            service.touch(&route.id);
+        });
+        Ok(tunnel::raw_answer())
     }
 
     /// The sandbox's token, or an API key: whoever holds one could ask for the token anyway.

@@ -11,7 +11,9 @@ use api::sandbox::{API_KEY_HEADER, MetadataPatch, Sandbox as SandboxInfo};
 use api::snapshot::Snapshot;
 use futures_util::Stream;
 use http::HeaderMap;
+use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use jiff::Timestamp;
+use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::client::Client;
 use crate::code::Code;
@@ -24,7 +26,7 @@ use crate::execution;
 use crate::files::Files;
 use crate::pty::Terminals;
 use crate::sessions::Sessions;
-use crate::transport::{Target, insert};
+use crate::transport::{self, Target, insert};
 
 /// A sandbox. Clones are the same sandbox. Dropping it does not end it: [`kill`](Self::kill) does,
 /// or the end of its time.
@@ -186,6 +188,19 @@ impl Sandbox {
     pub async fn url(&self, port: u16) -> Result<(String, HeaderMap)> {
         let target = self.target(port).await?;
         Ok((target.base.to_string(), target.headers))
+    }
+
+    /// Extension: a plain byte stream to one of its ports, for whatever does not speak HTTP.
+    pub async fn tunnel(
+        &self,
+        port: u16,
+    ) -> Result<impl AsyncRead + AsyncWrite + Send + Unpin + use<>> {
+        let target = self.target(port).await?;
+        let mut headers = HeaderMap::new();
+        headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        headers.insert(UPGRADE, HeaderValue::from_static("tcp"));
+        let (raw, _) = transport::upgrade(&target, "/", headers).await?;
+        Ok(raw)
     }
 
     /// Lets it live this much longer, from now.
