@@ -68,6 +68,15 @@ bench-server: build ## How fast the server is, beside what we promise. Needs roo
 test-execd-clients: build ## The published SDKs straight against an execd.
 	tests/clients/execd/run
 
+.PHONY: test-cli
+test-cli: build ## osb in real terminals, and beside the published one.
+	tests/cli/run
+
+.PHONY: bench-cli
+bench-cli: build ## Start-up time and memory of osb beside the published one.
+	tests/cli/run --collect-only -q >/dev/null
+	tests/cli/bench
+
 .PHONY: bench-execd
 bench-execd: build ## execd beside direct spawns, cat and the kernel.
 	cargo bench --locked -p execd --bench execd

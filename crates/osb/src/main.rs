@@ -5,7 +5,6 @@
 //! thread or a runtime.
 
 use std::ffi::{OsStr, OsString};
-use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -21,31 +20,7 @@ fn main() -> ExitCode {
             let name = OsString::from("osb doctor");
             server::doctor(std::iter::once(name).chain(arguments.into_iter().skip(2)))
         }
-        Program::Help => help(),
-    }
-}
-
-const HELP: &str = "\
-osb: sandboxes for AI agents
-
-  osb server [--config PATH]      serve the OpenSandbox API
-  osb server --help               all about it
-  osb doctor                      what this machine can do for sandboxes, and what is missing
-";
-
-/// Asked for help it succeeds; asked for anything unknown it fails.
-fn help() -> ExitCode {
-    let asked = std::env::args_os().nth(1);
-    let is_asked = asked.is_none_or(|word| word == "--help" || word == "-h" || word == "help");
-    let written = if is_asked {
-        std::io::stdout().write_all(HELP.as_bytes())
-    } else {
-        std::io::stderr().write_all(HELP.as_bytes())
-    };
-    if is_asked && written.is_ok() {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::from(2)
+        Program::Cli => cli::main(arguments),
     }
 }
 
@@ -57,8 +32,8 @@ enum Program {
     Server { skip: usize },
     /// Says what this machine can do.
     Doctor,
-    /// Everything else.
-    Help,
+    /// Everything else is the command line's.
+    Cli,
 }
 
 fn program(arguments: &[OsString]) -> Program {
@@ -72,7 +47,7 @@ fn program(arguments: &[OsString]) -> Program {
         Some("spawner") => Program::Spawner,
         Some("doctor") => Program::Doctor,
         Some("server") => Program::Server { skip: 2 },
-        _ => Program::Help,
+        _ => Program::Cli,
     }
 }
 
@@ -93,8 +68,8 @@ mod tests {
             Program::Server { skip: 1 }
         );
         assert_eq!(of(&["osb", "doctor"]), Program::Doctor);
-        assert_eq!(of(&["osb", "sandbox", "list"]), Program::Help);
-        assert_eq!(of(&["osb"]), Program::Help);
-        assert_eq!(of(&[]), Program::Help);
+        assert_eq!(of(&["osb", "sandbox", "list"]), Program::Cli);
+        assert_eq!(of(&["osb"]), Program::Cli);
+        assert_eq!(of(&[]), Program::Cli);
     }
 }

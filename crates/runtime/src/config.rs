@@ -64,6 +64,21 @@ impl Config {
         self.network.nameservers = Some(nameservers);
         self
     }
+
+    /// Where the image store is.
+    pub fn images_directory(&self) -> PathBuf {
+        Layout::new(&self.data_dir).images()
+    }
+
+    /// Where each sandbox has its directory.
+    pub fn sandboxes_directory(&self) -> PathBuf {
+        Layout::new(&self.data_dir).sandboxes()
+    }
+
+    /// Where each named volume has its directory.
+    pub fn volumes_directory(&self) -> PathBuf {
+        Layout::new(&self.data_dir).volumes()
+    }
 }
 
 /// Where things are under the data directory.

@@ -188,7 +188,7 @@ async fn open_backend(config: &Config) -> Result<Arc<dyn Backend>, Error> {
 }
 
 /// The built-in runtime's own settings.
-pub(crate) fn embedded(config: &Config) -> io::Result<runtime::Config> {
+pub fn embedded(config: &Config) -> io::Result<runtime::Config> {
     let ours = &config.embedded;
     let mut settings = runtime::Config::new(&ours.data_dir)?;
     if let Some(execd) = &config.runtime.execd_path {

@@ -11,7 +11,6 @@
 //! what stays of an ended sandbox is its directory, until it is deleted.
 
 pub(crate) mod adopt;
-pub(crate) mod bounded;
 pub(crate) mod build;
 pub(crate) mod copy;
 pub(crate) mod create;

@@ -1,0 +1,285 @@
+//! Commands that run something in a sandbox.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+
+use super::sandbox::Create;
+use super::{Language, Pair};
+use crate::duration;
+use crate::terminal::DetachKeys;
+
+/// Keys that leave a terminal running, unless others are named.
+const DETACH_KEYS: &str = "ctrl-p,ctrl-q";
+
+/// `osb command`.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Run a command in a sandbox; write -- before it.
+    #[command(
+        after_help = "Write -- before the command. Its words are put together to one line for a \
+                      shell; --argv hands them to the program as they are, so that $HOME, quotes \
+                      and empty words stay what they are."
+    )]
+    Run(CommandRun),
+    /// How a command stands.
+    Status {
+        /// The sandbox's id.
+        sandbox_id: String,
+        /// The command's id.
+        execution_id: String,
+    },
+    /// What a command printed.
+    Logs {
+        /// The sandbox's id.
+        sandbox_id: String,
+        /// The command's id.
+        execution_id: String,
+        /// Only what comes behind this place.
+        #[arg(long, value_name = "INTEGER")]
+        cursor: Option<u64>,
+        /// Go on with what it prints, until it has ended.
+        #[arg(short, long)]
+        follow: bool,
+    },
+    /// Interrupt a command.
+    Interrupt {
+        /// The sandbox's id.
+        sandbox_id: String,
+        /// The command's id.
+        execution_id: String,
+    },
+    /// Shells that keep their variables and directory.
+    #[command(subcommand)]
+    Session(Session),
+}
+
+/// `osb command run`.
+#[derive(Debug, Clone, Args)]
+pub struct CommandRun {
+    /// The sandbox's id.
+    pub sandbox_id: String,
+    /// The command and its arguments.
+    #[arg(required = true)]
+    pub command: Vec<String>,
+    /// Leave it running and say its id.
+    #[arg(short = 'd', long)]
+    pub background: bool,
+    /// Working directory.
+    #[arg(short, long, value_name = "TEXT")]
+    pub workdir: Option<String>,
+    /// End it after this long, such as 30s or 5m.
+    #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
+    pub timeout: Option<Duration>,
+    /// Hand the words to the program as they are, without a shell.
+    #[arg(long)]
+    pub argv: bool,
+}
+
+/// `osb command session`.
+#[derive(Debug, Subcommand)]
+pub enum Session {
+    /// Start a shell.
+    Create {
+        /// The sandbox's id.
+        sandbox_id: String,
+        /// Working directory to begin in.
+        #[arg(short, long, value_name = "TEXT")]
+        workdir: Option<String>,
+    },
+    /// Run a command in a shell; write -- before it.
+    Run {
+        /// The sandbox's id.
+        sandbox_id: String,
+        /// The session's id.
+        session_id: String,
+        /// The command and its arguments.
+        #[arg(required = true)]
+        command: Vec<String>,
+        /// Working directory for this command.
+        #[arg(short, long, value_name = "TEXT")]
+        workdir: Option<String>,
+        /// End it after this long, such as 30s or 5m.
+        #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
+        timeout: Option<Duration>,
+    },
+    /// End a shell.
+    Delete {
+        /// The sandbox's id.
+        sandbox_id: String,
+        /// The session's id.
+        session_id: String,
+    },
+}
+
+/// `osb run`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Exits with the command's own code, 125 when osb itself failed. Standard input \
+                  goes to the command with -i. The sandbox is removed when the command ends, also \
+                  after Ctrl-C; --keep leaves it."
+)]
+pub struct Run {
+    /// Image, such as python:3.11, or `host` for this machine's own programs.
+    pub image: String,
+    /// The command and its arguments.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<String>,
+    /// Hand on standard input.
+    #[arg(short, long)]
+    pub interactive: bool,
+    /// Give the command a terminal.
+    #[arg(short, long)]
+    pub tty: bool,
+    /// Working directory.
+    #[arg(short, long, value_name = "TEXT")]
+    pub workdir: Option<String>,
+    /// Leave the sandbox when the command ends, and say its id.
+    #[arg(long)]
+    pub keep: bool,
+    /// What the sandbox is like.
+    #[command(flatten)]
+    pub place: Place,
+}
+
+/// What a sandbox for one use is like.
+#[derive(Debug, Clone, Default, Args)]
+pub struct Place {
+    /// Lifetime at most, such as 10m or 1h.
+    #[arg(long, value_name = "DURATION")]
+    pub timeout: Option<String>,
+    /// Environment variable; repeatable.
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    pub env: Vec<Pair>,
+    /// Label; repeatable.
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    pub metadata: Vec<Pair>,
+    /// Limit, such as cpu=1 or memory=2Gi; repeatable.
+    #[arg(long, value_name = "KEY=VALUE")]
+    pub resource: Vec<Pair>,
+    /// JSON file with a network policy.
+    #[arg(long, value_name = "PATH")]
+    pub network_policy_file: Option<PathBuf>,
+    /// JSON file with a list of volumes.
+    #[arg(long, value_name = "PATH")]
+    pub volumes_file: Option<PathBuf>,
+}
+
+impl Place {
+    /// The same as `osb sandbox create` would say it.
+    pub fn create(&self, image: &str) -> Create {
+        Create {
+            image: Some(image.to_owned()),
+            timeout: self.timeout.clone(),
+            env: self.env.clone(),
+            metadata: self.metadata.clone(),
+            resource: self.resource.clone(),
+            network_policy_file: self.network_policy_file.clone(),
+            volumes_file: self.volumes_file.clone(),
+            ..Create::default()
+        }
+    }
+}
+
+/// `osb exec`.
+#[derive(Debug, Clone, Args)]
+#[command(after_help = "Exits with the command's own code, 125 when osb itself failed.")]
+pub struct Exec {
+    /// The sandbox's id.
+    pub sandbox_id: String,
+    /// The command and its arguments, handed on as they are.
+    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+    pub command: Vec<String>,
+    /// Hand on standard input.
+    #[arg(short, long)]
+    pub interactive: bool,
+    /// Give the command a terminal.
+    #[arg(short, long)]
+    pub tty: bool,
+    /// Leave it running and say its id.
+    #[arg(short, long, conflicts_with_all = ["interactive", "tty"])]
+    pub detach: bool,
+    /// Working directory.
+    #[arg(short, long, value_name = "TEXT")]
+    pub workdir: Option<String>,
+    /// Environment variable; repeatable.
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    pub env: Vec<Pair>,
+    /// End it after this long, such as 30s or 5m.
+    #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
+    pub timeout: Option<Duration>,
+    /// Keys that leave the terminal running.
+    #[arg(long, value_name = "KEYS", default_value = DETACH_KEYS)]
+    pub detach_keys: DetachKeys,
+}
+
+/// `osb shell`.
+#[derive(Debug, Clone, Args)]
+pub struct Shell {
+    /// The sandbox's id.
+    #[arg(required_unless_present = "image")]
+    pub sandbox_id: Option<String>,
+    /// Make a sandbox from this image, and remove it when the shell ends.
+    #[arg(long, value_name = "IMAGE", conflicts_with = "sandbox_id")]
+    pub image: Option<String>,
+    /// Working directory.
+    #[arg(short, long, value_name = "TEXT")]
+    pub workdir: Option<String>,
+    /// Keys that leave the terminal running.
+    #[arg(long, value_name = "KEYS", default_value = DETACH_KEYS)]
+    pub detach_keys: DetachKeys,
+}
+
+/// `osb attach`.
+#[derive(Debug, Clone, Args)]
+pub struct Attach {
+    /// The sandbox's id.
+    pub sandbox_id: String,
+    /// The terminal's id, as it was said on leaving.
+    pub terminal_id: String,
+    /// Do not show again what was printed before.
+    #[arg(long)]
+    pub no_replay: bool,
+    /// Keys that leave the terminal running.
+    #[arg(long, value_name = "KEYS", default_value = DETACH_KEYS)]
+    pub detach_keys: DetachKeys,
+}
+
+/// `osb code`.
+#[derive(Debug, Clone, Args)]
+pub struct Code {
+    /// The sandbox's id.
+    #[arg(required_unless_present = "image")]
+    pub sandbox_id: Option<String>,
+    /// Make a sandbox from this image, and remove it at the end.
+    #[arg(long, value_name = "IMAGE", conflicts_with = "sandbox_id")]
+    pub image: Option<String>,
+    /// Language.
+    #[arg(short, long, value_enum, default_value_t = Language::Python)]
+    pub language: Language,
+    /// Run this and end.
+    #[arg(short = 'c', long, value_name = "CODE", allow_hyphen_values = true)]
+    pub code: Option<String>,
+    /// Run this file and end; - is standard input.
+    #[arg(short, long, value_name = "PATH", conflicts_with = "code")]
+    pub file: Option<PathBuf>,
+    /// Go on in this context instead of a new one, and leave it.
+    #[arg(long, value_name = "ID")]
+    pub context: Option<String>,
+}
+
+/// `osb logs`.
+#[derive(Debug, Clone, Args)]
+pub struct Logs {
+    /// The sandbox's id.
+    pub sandbox_id: String,
+    /// A command's id: what that printed, instead of the sandbox's main program.
+    pub execution_id: Option<String>,
+    /// Go on with what is printed from now.
+    #[arg(short, long)]
+    pub follow: bool,
+    /// How many of the last lines.
+    #[arg(short = 'n', long, value_name = "LINES")]
+    pub tail: Option<u32>,
+}

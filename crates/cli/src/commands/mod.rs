@@ -1,0 +1,81 @@
+//! What each command does. Every function gets the application and its arguments, prints its
+//! results, and answers the exit code.
+
+mod bench;
+mod code;
+mod command;
+mod config;
+mod copy;
+mod create;
+mod diagnostics;
+mod egress;
+mod events;
+mod file;
+mod forward;
+mod local;
+mod logs;
+mod manual;
+mod request_file;
+mod run;
+mod sandbox;
+mod shell;
+mod skills;
+mod snapshot;
+mod stats;
+mod template;
+mod vault;
+
+use crate::app::App;
+use crate::args::Command;
+use crate::error::Error;
+
+/// What a command answers: its exit code.
+type Outcome = Result<u8, Error>;
+
+/// It went well.
+const DONE: u8 = 0;
+
+/// Does what was asked.
+pub(crate) async fn run(app: App, command: Command) -> Outcome {
+    let app = &app;
+    match command {
+        Command::Run(args) => run::run(app, &args).await,
+        Command::Exec(args) => run::exec(app, &args).await,
+        Command::Shell(args) => shell::shell(app, &args).await,
+        Command::Attach(args) => shell::attach(app, &args).await,
+        Command::Code(args) => code::run(app, &args).await,
+        Command::Cp(args) => copy::run(app, &args).await,
+        Command::Logs(args) => logs::run(app, &args).await,
+        Command::PortForward(args) => forward::run(app, &args).await,
+        Command::Ls(args) => sandbox::list(app, &args).await,
+        Command::Rm(args) => sandbox::kill(app, &args).await,
+        Command::Stats(args) => stats::run(app, &args).await,
+        Command::Events(args) => events::run(app, &args).await,
+        Command::Sandbox(args) => sandbox::run(app, args).await,
+        Command::Snapshot(args) => snapshot::run(app, args).await,
+        Command::Template(args) => template::run(app, args).await,
+        Command::Command(args) => command::run(app, args).await,
+        Command::File(args) => file::run(app, args).await,
+        Command::Egress(args) => egress::run(app, args).await,
+        Command::CredentialVault(args) => vault::run(app, args).await,
+        Command::Diagnostics(args) => diagnostics::stable(app, args).await,
+        Command::Devops(args) => diagnostics::devops(app, args).await,
+        Command::Image(args) => local::image(app, args).await,
+        Command::Volume(args) => local::volume(app, args),
+        Command::Config(args) => config::run(app, args),
+        Command::Skills(args) => skills::run(app, &args),
+        Command::Bench(args) => bench::run(app, &args).await,
+        Command::Completions(args) => manual::completions(&args),
+        Command::Man(args) => manual::pages(&args),
+        Command::Server(_) => Err(elsewhere("server")),
+        Command::Doctor(_) => Err(elsewhere("doctor")),
+        Command::Mcp(_) => Err(elsewhere("mcp")),
+    }
+}
+
+/// Parts of the program that are chosen before anything else is read.
+fn elsewhere(name: &str) -> Error {
+    Error::Usage(format!(
+        "`{name}` must be the first word, its options behind it: osb {name} …"
+    ))
+}

@@ -1,0 +1,305 @@
+//! `osb run` and `osb exec`: a command in a sandbox, its output as it comes, its exit code as ours.
+
+use std::io;
+use std::time::Duration;
+
+use opensandbox::{Ending, Event, Execution, Output, RunCommand, Sandbox};
+
+use super::{DONE, Outcome, create, shell};
+use crate::app::App;
+use crate::args::exec::{Exec, Run};
+use crate::error::{EXIT_INTERRUPTED, Error};
+use crate::interrupts::Interrupts;
+use crate::output::{Message, Record};
+use crate::terminal;
+
+/// After an interrupt a command has this long to end by itself; docker gives as much.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What shells give a command that ended by a signal: this and the signal's number.
+const SIGNAL_BASE: u8 = 128;
+
+/// The exit code of a command whose end has no number: what does not start has 126 or 127 by
+/// itself, so that this is a signal nobody knows.
+const UNKNOWN_END: u8 = 255;
+
+pub(super) async fn run(app: &App, args: &Run) -> Outcome {
+    let mut interrupts = Interrupts::listen()?;
+    let order = args.place.create(&args.image);
+    let making = create::make(app, &order);
+    let mut making = std::pin::pin!(making);
+    let sandbox = tokio::select! {
+        made = &mut making => made?,
+        code = interrupts.next() => {
+            // Whoever goes now leaves a sandbox behind whose id nobody knows.
+            tokio::select! {
+                made = &mut making => drop(made?.kill().await),
+                _ = interrupts.next() => {}
+            }
+            return Ok(code);
+        }
+    };
+    let outcome = in_sandbox(app, args, &sandbox, &mut interrupts).await;
+    if args.keep {
+        app.printer().note(
+            Message::Info,
+            &format!("the sandbox stays: {}", sandbox.id()),
+        )?;
+    } else {
+        sandbox.kill().await?;
+    }
+    outcome
+}
+
+async fn in_sandbox(
+    app: &App,
+    args: &Run,
+    sandbox: &Sandbox,
+    interrupts: &mut Interrupts,
+) -> Outcome {
+    if args.tty {
+        let command = shell_words(&args.command);
+        let keys = "ctrl-p,ctrl-q".parse().expect("two keys");
+        return shell::in_terminal(app, sandbox, args.workdir.as_deref(), Some(&command), &keys)
+            .await;
+    }
+    let mut command = sandbox.commands().exec(args.command.clone());
+    if let Some(directory) = &args.workdir {
+        command = command.cwd(directory);
+    }
+    stream(sandbox, command, args.interactive, interrupts).await
+}
+
+pub(super) async fn exec(app: &App, args: &Exec) -> Outcome {
+    let sandbox = app.sandbox(&args.sandbox_id)?;
+    if args.tty {
+        let mut words = Vec::new();
+        if !args.env.is_empty() {
+            words.push("env".to_owned());
+            words.extend(
+                args.env
+                    .iter()
+                    .map(|pair| format!("{}={}", pair.key, pair.value)),
+            );
+        }
+        words.extend(args.command.iter().cloned());
+        if args.timeout.is_some() {
+            return Err(Error::Usage(
+                "--timeout is not for terminals; leave out -t".to_owned(),
+            ));
+        }
+        let command = shell_words(&words);
+        let directory = args.workdir.as_deref();
+        return shell::in_terminal(app, &sandbox, directory, Some(&command), &args.detach_keys)
+            .await;
+    }
+    let mut command = sandbox.commands().exec(args.command.clone());
+    if let Some(directory) = &args.workdir {
+        command = command.cwd(directory);
+    }
+    if let Some(timeout) = args.timeout {
+        command = command.timeout(timeout);
+    }
+    let variables = args
+        .env
+        .iter()
+        .map(|pair| (pair.key.clone(), pair.value.clone()));
+    command = command.envs(variables);
+    if args.detach {
+        let id = command.background().await?;
+        let record = Record::new()
+            .with("execution_id", id)
+            .with("sandbox_id", &args.sandbox_id);
+        app.printer().done("Command started", &record)?;
+        return Ok(DONE);
+    }
+    stream(
+        &sandbox,
+        command,
+        args.interactive,
+        &mut Interrupts::listen()?,
+    )
+    .await
+}
+
+/// Runs a command to its end: output to ours, standard input to it if wanted, an interrupt handed
+/// on. Answers its exit code.
+pub(super) async fn stream(
+    sandbox: &Sandbox,
+    command: RunCommand,
+    with_input: bool,
+    interrupts: &mut Interrupts,
+) -> Outcome {
+    let command = if with_input {
+        command.stdin_open()
+    } else {
+        command
+    };
+    let execution = command.stream().await?;
+    let input = with_input.then(|| sandbox.clone());
+    follow(execution, input, interrupts, async |id: &str| {
+        // One that has ended by now needs no interrupt.
+        let _ = sandbox.commands().interrupt(id).await;
+    })
+    .await
+}
+
+/// Prints what an execution gives until its end.
+pub(super) async fn follow(
+    mut execution: Execution,
+    input: Option<Sandbox>,
+    interrupts: &mut Interrupts,
+    interrupt: impl AsyncFn(&str),
+) -> Outcome {
+    let mut output = Output::default();
+    let mut id: Option<String> = None;
+    let mut interrupted = None;
+    let mut grace = std::pin::pin!(tokio::time::sleep(Duration::MAX));
+    loop {
+        let event = tokio::select! {
+            event = execution.next() => event,
+            code = interrupts.next() => {
+                if interrupted.is_some() {
+                    return Ok(code);
+                }
+                interrupted = Some(code);
+                grace.as_mut().reset(tokio::time::Instant::now() + GRACE);
+                match &id {
+                    Some(id) => interrupt(id).await,
+                    None => return Ok(code),
+                }
+                continue;
+            }
+            () = &mut grace => return Ok(interrupted.unwrap_or(EXIT_INTERRUPTED)),
+        };
+        let Some(event) = event.transpose()? else {
+            break;
+        };
+        match &event {
+            Event::Started { id: started } => {
+                if let Some(sandbox) = &input {
+                    hand_on_input(sandbox.clone(), started.clone());
+                }
+                id = Some(started.clone());
+            }
+            Event::Stdout(text) => print(io::stdout(), text)?,
+            Event::Stderr(text) => print(io::stderr(), text)?,
+            _ => {}
+        }
+        // Output was printed; keeping it too would cost its size in memory.
+        if !matches!(event, Event::Stdout(_) | Event::Stderr(_)) {
+            output.push(event);
+        }
+    }
+    match interrupted {
+        Some(code) => Ok(code),
+        None => exit_code(&output),
+    }
+}
+
+fn print(mut out: impl io::Write, text: &str) -> io::Result<()> {
+    out.write_all(text.as_bytes())?;
+    out.flush()
+}
+
+/// Sends standard input to a command until either ends.
+fn hand_on_input(sandbox: Sandbox, id: String) {
+    tokio::spawn(async move {
+        let mut pieces = terminal::input();
+        let commands = sandbox.commands();
+        while let Some(piece) = pieces.recv().await {
+            // A command that has ended, or closed its input, wants no more.
+            if commands.write_stdin(&id, piece, false).await.is_err() {
+                return;
+            }
+        }
+        let _ = commands.write_stdin(&id, Vec::new(), true).await;
+    });
+}
+
+/// The code a shell would give.
+pub(super) fn exit_code(output: &Output) -> Outcome {
+    match output.ending() {
+        Ending::Code(code) => Ok(u8::try_from(code & 0xff).unwrap_or(UNKNOWN_END)),
+        Ending::Signal(name) => Ok(signal_number(&name).map_or(UNKNOWN_END, |n| SIGNAL_BASE + n)),
+        Ending::Failed => {
+            let error = output.error.clone().unwrap_or_default();
+            Err(Error::Failed {
+                message: format!("the command did not start: {}", error.evalue),
+                next: None,
+            })
+        }
+    }
+}
+
+/// The number of a signal by the name that the protocol gives it.
+fn signal_number(name: &str) -> Option<u8> {
+    Some(match name {
+        "hangup" => 1,
+        "interrupt" => 2,
+        "quit" => 3,
+        "illegal instruction" => 4,
+        "trace/breakpoint trap" => 5,
+        "aborted" => 6,
+        "bus error" => 7,
+        "floating point exception" => 8,
+        "killed" => 9,
+        "user defined signal 1" => 10,
+        "segmentation fault" => 11,
+        "user defined signal 2" => 12,
+        "broken pipe" => 13,
+        "alarm clock" => 14,
+        "terminated" => 15,
+        other => other.strip_prefix("signal ")?.parse().ok()?,
+    })
+}
+
+/// Words as one line that a shell takes apart again into the same words.
+pub(super) fn shell_words(words: &[String]) -> String {
+    let quoted: Vec<String> = words.iter().map(|word| quote(word)).collect();
+    quoted.join(" ")
+}
+
+fn quote(word: &str) -> String {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"@%+=:,./-_".contains(&b);
+    if !word.is_empty() && word.bytes().all(is_plain) {
+        return word.to_owned();
+    }
+    format!("'{}'", word.replace('\'', r#"'"'"'"#))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_survive_a_shell() {
+        let words = ["echo", "a b", "", "it's", "$HOME", "x=1"].map(str::to_owned);
+        let line = shell_words(&words);
+        assert_eq!(line, r#"echo 'a b' '' 'it'"'"'s' '$HOME' x=1"#);
+        let text = std::process::Command::new("sh")
+            .args(["-c", &format!("printf '%s|' {line}")])
+            .output()
+            .unwrap();
+        assert_eq!(
+            String::from_utf8_lossy(&text.stdout),
+            "echo|a b||it's|$HOME|x=1|"
+        );
+    }
+
+    #[test]
+    fn ends_have_the_codes_of_shells() {
+        let failed = |evalue: &str, line: &str| {
+            let mut output = Output::default();
+            output.push(Event::Error(api::exec::event::ExecutionError {
+                ename: "CommandExecError".to_owned(),
+                evalue: evalue.to_owned(),
+                traceback: vec![line.to_owned()],
+            }));
+            exit_code(&output)
+        };
+        assert_eq!(failed("3", "exit status 3").unwrap(), 3);
+        assert_eq!(failed("-1", "signal: killed").unwrap(), 137);
+        assert!(failed("no such program", "x").is_err());
+    }
+}

@@ -1,0 +1,112 @@
+"""The interactive commands, in a pseudo-terminal."""
+
+import re
+
+from conftest import IMAGE
+
+LEAVE = b"\x10\x11"  # ctrl-p, ctrl-q
+
+
+def test_a_shell_has_keys_size_interrupt_and_exit_code(osb, shared):
+    with osb.at_terminal("shell", shared, columns=100, rows=30) as shell:
+        shell.type("stty size; echo ready-$((1+1))\n")
+        assert "30 100" in shell.expect("ready-2")
+        shell.resize(120, 40)
+        # The new size travels beside the keys: asked until it has arrived.
+        shell.type("until [ \"$(stty size)\" = '40 120' ]; do :; done; echo resized-$((2+2))\n")
+        shell.expect("resized-4")
+        shell.type("sleep 1000\n")
+        shell.expect("sleep 1000")
+        shell.type(b"\x03")
+        shell.type("echo after-$?-x\n")
+        shell.expect("after-130-x")
+        shell.type("exit 7\n")
+        assert shell.end() == 7
+
+
+def test_a_terminal_is_left_and_come_back_to(osb, shared):
+    with osb.at_terminal("shell", shared) as first:
+        first.type("NAME=kept; echo begun-$((3+3))\n")
+        first.expect("begun-6")
+        first.type(LEAVE)
+        first.expect("osb attach ")
+        words = first.expect("\n").split()
+        assert first.end() == 0
+    with osb.at_terminal("attach", *words) as second:
+        second.expect("begun-6")
+        second.type("echo $NAME-$((4+4))\n")
+        second.expect("kept-8")
+        # Another client takes it; this one is told, and nothing is lost.
+        with osb.at_terminal("attach", "--no-replay", *words) as third:
+            second.expect("another client took the terminal over")
+            assert second.end() == 125
+            third.type("echo $NAME-$((5+5)); exit 0\n")
+            third.expect("kept-10")
+            assert third.end() == 0
+
+
+def test_exec_at_a_terminal(osb, shared):
+    with osb.at_terminal("exec", "-it", shared, "--", "sh", "-c", "test -t 0 && echo tty-yes; exit 5") as run:
+        run.expect("tty-yes")
+        assert run.end() == 5
+
+
+def test_keys_to_leave_can_be_chosen(osb, shared):
+    with osb.at_terminal("exec", "-it", "--detach-keys", "ctrl-]", shared, "--", "cat") as cat:
+        cat.type("one\n")
+        cat.expect("one\r\none")
+        cat.type(b"\x1d")
+        cat.expect("left running")
+        assert cat.end() == 0
+
+
+def test_a_shell_without_a_terminal_says_what_works(osb, shared):
+    said = osb("shell", shared, code=125, stdin="").stderr
+    assert "needs a terminal" in said and "osb exec" in said
+
+
+def test_an_interpreter_line_by_line(osb, shared):
+    with osb.at_terminal("code", shared, "-l", "bash") as code:
+        code.expect(">>> ")
+        code.type("x=41\n")
+        code.expect(">>> ")
+        code.type("echo value-$((x+1))\n")
+        code.expect("value-42")
+        code.expect(">>> ")
+        code.type(b"\x04")
+        assert code.end() == 0
+
+
+def test_run_in_a_terminal_of_its_own(osb):
+    with osb.at_terminal("run", "-it", IMAGE, "--", "sh", "-c", "echo in-$((6+6)); exit 3") as run:
+        run.expect("in-12")
+        assert run.end() == 3
+
+
+def test_stats_are_live(osb, shared):
+    with osb.at_terminal("stats", shared, columns=120) as stats:
+        stats.expect(shared)
+        # Drawn anew with the next sample.
+        stats.expect("\x1b[H\x1b[2J")
+        stats.expect(shared)
+        stats.type(b"\x03")
+        assert stats.end() == 0
+
+
+def test_tables_fit_the_terminal(osb, shared):
+    for columns in (30, 60, 100):
+        with osb.at_terminal("ls", "-m", "for=shared", columns=columns) as listing:
+            assert listing.end() == 0
+            text = re.sub(rb"\x1b\[[0-9;]*m", b"", listing.screen).decode()
+            if columns >= 40:
+                assert all(len(line) <= columns for line in text.splitlines()), text
+                assert "╭" in text
+            else:
+                assert shared in text and "╭" not in text
+
+
+def test_colours_can_be_turned_off(osb, shared):
+    for words, env in ((["--no-color"], {}), ([], {"NO_COLOR": "1"}), ([], {"TERM": "dumb"})):
+        with osb.at_terminal(*words, "ls", env=env) as listing:
+            assert listing.end() == 0
+            assert b"\x1b[1" not in listing.screen
