@@ -8,9 +8,12 @@
 #![expect(clippy::print_stdout, reason = "printing is what a benchmark is for")]
 #![expect(clippy::print_stderr, reason = "printing is what a benchmark is for")]
 
+#[path = "create/others.rs"]
+mod others;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use api::id::SandboxId;
@@ -43,6 +46,7 @@ async fn measure() {
         std::process::exit(1);
     }
     let directory = tempfile::tempdir().expect("a temporary directory");
+    let rootfs = others::rootfs(directory.path(), &execd());
     let mut config = Config::new(directory.path().join("data")).expect("a program knows its file");
     config.execd = execd();
     let backend = Embedded::open(config).await.expect("the backend opens");
@@ -53,20 +57,14 @@ async fn measure() {
     let ours = sequential(&backend, &image()).await;
     print_row("ours: request to answer", &ours.create, &bare);
     print_row("ours: delete, caller's time", &ours.delete, &bare);
-    if let Some(bundle) = crun_bundle(directory.path()) {
-        match crun(&bundle, THEIRS) {
-            Some(average) => println!(
-                "crun run: {average:.2?} on average, {:.1} times ours",
-                average.as_secs_f64() / percentile(&ours.create, 50).as_secs_f64()
-            ),
-            None => println!("crun: does not run on this machine, not measured"),
+    let beside = |what: &str, theirs: Option<Vec<Duration>>| {
+        if let Some(theirs) = theirs {
+            print_row(what, &theirs, &bare);
+            println!("  {what} / ours = {:.1}", ratio(&theirs, &ours.create));
         }
-    }
-    if has_docker() {
-        let docker = samples(THEIRS, docker);
-        print_row("docker run --rm", &docker, &bare);
-        println!("  docker / ours = {:.1}", ratio(&docker, &ours.create));
-    }
+    };
+    beside("crun run", others::crun(&rootfs, THEIRS));
+    beside("docker run --rm", others::docker(&rootfs, THEIRS));
     for at_once in [8, 32] {
         concurrent(&backend, at_once).await;
     }
@@ -327,64 +325,9 @@ fn samples(count: usize, mut once: impl FnMut()) -> Vec<Duration> {
 /// Starts the program that is PID 1 of our sandboxes and has it end at once: the floor.
 fn bare_clone_and_exec() {
     assert!(
-        quiet(Command::new(execd()).arg("--help")),
+        others::quiet(Command::new(execd()).arg("--help")),
         "execd explains itself"
     );
-}
-
-fn quiet(command: &mut Command) -> bool {
-    let command = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
-    command.status().is_ok_and(|status| status.success())
-}
-
-/// A bundle with the same program in it; `None`, said aloud, where crun cannot run here.
-fn crun_bundle(directory: &Path) -> Option<PathBuf> {
-    let bundle = directory.join("bundle");
-    std::fs::create_dir_all(bundle.join("rootfs")).ok()?;
-    std::fs::copy(execd(), bundle.join("rootfs/execd")).ok()?;
-    if !quiet(Command::new("crun").arg("spec").current_dir(&bundle)) {
-        println!("crun: not installed, not measured");
-        return None;
-    }
-    let path = bundle.join("config.json");
-    let mut config: serde_json::Value = serde_json::from_slice(&std::fs::read(&path).ok()?).ok()?;
-    config["root"]["readonly"] = false.into();
-    config["process"]["args"] = serde_json::json!(["/execd", "--help"]);
-    config["process"]["terminal"] = false.into();
-    std::fs::write(&path, config.to_string()).ok()?;
-    Some(bundle)
-}
-
-/// The average of several runs, because they share one mount namespace: crun refuses the hybrid
-/// of both cgroup versions, so where there is one it is shown version 1 alone.
-fn crun(bundle: &Path, runs: usize) -> Option<Duration> {
-    let script = format!(
-        "umount /sys/fs/cgroup/unified 2>/dev/null; i=0; while [ $i -lt {runs} ]; do crun run -b \
-         {} osb-bench || exit 1; i=$((i+1)); done",
-        bundle.display()
-    );
-    let mut command = Command::new("unshare");
-    let command = command.args(["--mount", "--propagation", "private", "sh", "-c", &script]);
-    let start = Instant::now();
-    let count = u32::try_from(runs).expect("a small number");
-    quiet(command).then(|| start.elapsed() / count)
-}
-
-fn has_docker() -> bool {
-    let has = quiet(Command::new("docker").args(["image", "inspect", "busybox"]));
-    if !has {
-        println!("docker: no engine with the image busybox, not measured");
-    }
-    has
-}
-
-fn docker() {
-    assert!(quiet(
-        Command::new("docker").args(["run", "--rm", "busybox", "true"])
-    ));
 }
 
 fn percentile(sorted: &[Duration], percent: usize) -> Duration {

@@ -25,6 +25,7 @@ use tokio_util::task::TaskTracker;
 use crate::config::{Config, Layout};
 use crate::net::{NotConnected, Pool};
 use crate::sandbox::adopt::{self, Found};
+use crate::sandbox::bounded;
 use crate::sandbox::build::{LOG_FILE, failed};
 use crate::sandbox::create::{chain, create, image_error};
 use crate::sandbox::skeleton::Skeletons;
@@ -71,6 +72,8 @@ pub(crate) struct Shared {
     /// execd, sealed.
     pub(crate) program: OwnedFd,
     pub(crate) skeletons: Skeletons,
+    /// Makes writable layers of bounded size, or why it cannot.
+    pub(crate) bounded: Result<bounded::Maker, &'static str>,
     pub(crate) tasks: TaskTracker,
     /// Deletions that go on behind their callers.
     pub(crate) behind: TaskTracker,
@@ -113,6 +116,7 @@ impl Embedded {
             program: ready.program,
             spawner: Spawner::new(spawner, arguments),
             skeletons: Skeletons::default(),
+            bounded: bounded::Maker::find(),
             tasks: TaskTracker::new(),
             behind: closed_tracker(),
             stop: CancellationToken::new(),
@@ -363,7 +367,7 @@ impl Backend for Embedded {
             pause: self.shared.tree.capabilities().freezer,
             snapshot: true,
             network_none: true,
-            disk_limit: false,
+            disk_limit: self.shared.bounded.is_ok(),
             gpu: false,
             foreign_platform: false,
         }

@@ -57,6 +57,9 @@ impl Daemon {
         if let Some(token) = &self.token {
             request = request.header("X-EXECD-ACCESS-TOKEN", token);
         }
+        // The end of the last answer and the connection's being free are two events; a request
+        // between them would be cancelled.
+        self.sender.ready().await?;
         Ok(self
             .sender
             .send_request(request.body(Full::new(body.into()))?)

@@ -35,7 +35,7 @@ pub(super) fn disk(settings: &Settings) -> Section {
             )));
         }
     }
-    checks.push(quota(dir));
+    checks.push(disk_limits());
     Section {
         name: "disk",
         checks,
@@ -97,36 +97,15 @@ fn reflink(dir: &Path, probe: &fs::File) -> Check {
     }
 }
 
-fn quota(dir: &Path) -> Check {
-    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
-    let mount = mounts
-        .lines()
-        .filter_map(|line| {
-            let mut words = line.split(' ');
-            Some((words.nth(1)?, words.next()?, words.next()?))
-        })
-        .filter(|(point, ..)| dir.starts_with(point))
-        .max_by_key(|(point, ..)| point.len());
-    match mount {
-        Some((_, _, options))
-            if options
-                .split(',')
-                .any(|word| matches!(word, "prjquota" | "pquota")) =>
-        {
-            Check::ok("disk limits", "project quotas are on")
-        }
-        Some((point, kind @ ("ext4" | "xfs"), _)) => Check::degraded(
+fn disk_limits() -> Check {
+    match crate::sandbox::bounded::Maker::find() {
+        Ok(_) => Check::ok(
             "disk limits",
-            "project quotas are off, so the size of a sandbox's writable layer is not limited",
-        )
-        .mended_by(match kind {
-            "xfs" => format!("mount {point} with -o prjquota (for / add rootflags=prjquota)"),
-            _ => format!(
-                "tune2fs -O project,quota on the unmounted device, then mount {point} -o prjquota"
-            ),
-        }),
-        _ => Check::degraded("disk limits", "this filesystem has no project quotas")
-            .mended_by("put the data directory on xfs mounted with prjquota"),
+            "a sandbox with a limit gets a filesystem of its own",
+        ),
+        Err(why) => {
+            Check::degraded("disk limits", "sandboxes that ask for one are refused").mended_by(why)
+        }
     }
 }
 

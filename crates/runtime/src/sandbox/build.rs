@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use secrecy::ExposeSecret;
 
 use super::skeleton::{Skeletons, Texts};
-use super::volume;
+use super::{bounded, volume};
 use crate::image::Prepared;
 use crate::init::{LISTEN_FD, LOG_FD, TOKEN_FD};
 use crate::net::Slot;
@@ -43,6 +43,8 @@ pub(crate) struct Materials<'a> {
     pub(crate) program: BorrowedFd<'a>,
     pub(crate) execd_port: u16,
     pub(crate) open_files: Option<u64>,
+    /// The size of the writable layer, where it is bounded, and what makes such a layer.
+    pub(crate) disk: Option<(u64, &'a bounded::Maker)>,
 }
 
 /// A sandbox ready to be spawned.
@@ -72,7 +74,7 @@ pub(crate) fn build(
     let skeleton = skeletons
         .of(&materials.image.id, &materials.image.layers)
         .map_err(io("looking at the image's layers"))?;
-    make_writable(&writable)
+    make_writable(&writable, materials.disk)
         .and_then(|upper| skeleton.fill(&upper, &texts))
         .map_err(io("making the writable layer"))?;
     let state = open_directory(directory).map_err(io("opening the state directory"))?;
@@ -195,15 +197,15 @@ fn texts(hostname: &str, network: Network, materials: &Materials<'_>) -> Texts {
     }
 }
 
-fn make_writable(writable: &Path) -> io::Result<PathBuf> {
-    let upper = writable.join("upper");
-    for (path, mode) in [
-        (writable, 0o700),
-        (&upper, 0o755),
-        (&writable.join("work"), 0o700),
-    ] {
-        rustix::fs::mkdir(path, Mode::from_raw_mode(mode))?;
+fn make_writable(writable: &Path, disk: Option<(u64, &bounded::Maker)>) -> io::Result<PathBuf> {
+    rustix::fs::mkdir(writable, Mode::from_raw_mode(0o700))?;
+    if let Some((bytes, maker)) = disk {
+        let directory = writable.parent().expect("it is in the sandbox's directory");
+        maker.mount(directory, bytes)?;
     }
+    let upper = writable.join("upper");
+    rustix::fs::mkdir(&upper, Mode::from_raw_mode(0o755))?;
+    rustix::fs::mkdir(writable.join("work"), Mode::from_raw_mode(0o700))?;
     Ok(upper)
 }
 

@@ -271,11 +271,36 @@ fn copy_range(from: &OwnedFd, to: &OwnedFd, start: u64, end: u64) -> io::Result<
     while read < end {
         let length = usize::try_from(end - read).unwrap_or(usize::MAX);
         let (source, target) = (Some(&mut read), Some(&mut written));
-        match rustix::fs::copy_file_range(from, source, to, target, length)? {
+        match rustix::fs::copy_file_range(from, source, to, target, length) {
             // It was cut short meanwhile.
-            0 => return Ok(()),
-            _ => continue,
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            Err(Errno::XDEV) => return copy_through_memory(from, to, read, end),
+            Err(errno) => return Err(errno.into()),
         }
+    }
+    Ok(())
+}
+
+/// Large enough that a system call costs nothing beside the copying.
+const BUFFER_BYTES: usize = 1 << 18;
+
+/// The kernel copies between two filesystems only where both are of some kinds.
+fn copy_through_memory(from: &OwnedFd, to: &OwnedFd, start: u64, end: u64) -> io::Result<()> {
+    let mut buffer = vec![0_u8; BUFFER_BYTES];
+    let mut at = start;
+    while at < end {
+        let wanted = usize::try_from(end - at).map_or(BUFFER_BYTES, |left| left.min(BUFFER_BYTES));
+        let length = rustix::io::pread(from, &mut buffer[..wanted], at)?;
+        if length == 0 {
+            return Ok(());
+        }
+        let mut written = 0;
+        while written < length {
+            let place = at + written as u64;
+            written += rustix::io::pwrite(to, &buffer[written..length], place)?;
+        }
+        at += length as u64;
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::build::{self, Built, Materials};
 use super::record::{Facts, Process, Record};
-use super::{Alive, Sandbox, State, give_back, removal, volume};
+use super::{Alive, Sandbox, State, bounded, give_back, removal, volume};
 use crate::backend::Shared;
 use crate::cgroup::Group;
 use crate::image::{self, Prepared};
@@ -240,6 +240,7 @@ fn on_disk(
             program: std::os::fd::AsFd::as_fd(&shared.program),
             execd_port: shared.config.execd_port,
             open_files: limits.open_files,
+            disk: limits.disk_bytes.zip(shared.bounded.as_ref().ok()),
         };
         let skeletons = &shared.skeletons;
         let built = build::build(spec, &entrypoint, materials, &directory, skeletons, mounts)?;
@@ -289,16 +290,24 @@ fn limits(shared: &Shared, wanted: &Limits) -> Result<Limits, Error> {
     if wanted.gpus.is_some_and(|count| count > 0) {
         return refuse("the embedded backend has no GPUs to give; use the docker backend");
     }
-    if wanted.disk_bytes.is_some() {
-        return refuse("the data directory's filesystem cannot limit the size of a sandbox");
-    }
     let default = &shared.config.default_limits;
+    let disk_bytes = wanted.disk_bytes.or(default.disk_bytes);
+    match (disk_bytes, &shared.bounded) {
+        (Some(_), Err(why)) => {
+            return refuse(&format!("this server cannot limit disk space: {why}"));
+        }
+        (Some(bytes), Ok(_)) if bytes < bounded::BYTES_MIN => {
+            let least = bounded::BYTES_MIN >> 20;
+            return refuse(&format!("a disk has at least {least} MiB"));
+        }
+        _ => {}
+    }
     Ok(Limits {
         cpu_millis: wanted.cpu_millis.or(default.cpu_millis),
         memory_bytes: wanted.memory_bytes.or(default.memory_bytes),
         pids: wanted.pids.or(default.pids),
         open_files: wanted.open_files.or(default.open_files),
-        disk_bytes: None,
+        disk_bytes,
         gpus: None,
     })
 }

@@ -11,6 +11,7 @@
 //! what stays of an ended sandbox is its directory, until it is deleted.
 
 pub(crate) mod adopt;
+pub(crate) mod bounded;
 pub(crate) mod build;
 pub(crate) mod copy;
 pub(crate) mod create;

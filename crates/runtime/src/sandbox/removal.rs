@@ -14,7 +14,7 @@ use lifecycle::backend::Error;
 use rustix::process::Signal;
 
 use super::copy::remove_tree;
-use super::{Sandbox, State, build, volume};
+use super::{Sandbox, State, bounded, build, volume};
 use crate::backend::Shared;
 use crate::config::Layout;
 
@@ -62,7 +62,7 @@ pub(crate) async fn finish(shared: &Shared, trashed: PathBuf, own_volumes: Vec<S
     let _turn = shared.removals.acquire().await;
     let removed = tokio::task::spawn_blocking(move || {
         remove_volumes(&own_volumes, &volumes);
-        remove_tree(&trashed).map_err(|error| (trashed, error))
+        remove_directory(&trashed).map_err(|error| (trashed, error))
     });
     if let Ok(Err((path, error))) = removed.await {
         // The next start tries again.
@@ -99,7 +99,13 @@ pub(crate) fn condemn(directory: &Path, layout: &Layout) -> io::Result<PathBuf> 
 
 /// Removes a directory whose sandbox never came to be.
 pub(crate) fn remove_now(directory: &Path, layout: &Layout) -> io::Result<()> {
-    remove_tree(&condemn(directory, layout)?)
+    remove_directory(&condemn(directory, layout)?)
+}
+
+/// Removes a sandbox's directory, what is mounted in it first.
+fn remove_directory(trashed: &Path) -> io::Result<()> {
+    bounded::unmount(trashed)?;
+    remove_tree(trashed)
 }
 
 pub(crate) fn remove_volumes(claims: &[String], volumes_dir: &Path) {

@@ -39,8 +39,11 @@ pub(crate) async fn snapshot(
         return Ok(existing);
     }
     let size_bytes = match sandbox.state() {
-        State::Exited(_) => return seal(shared, sandbox, snapshot).await,
-        State::Paused => copy(shared, sandbox, snapshot).await?,
+        // What is in a filesystem of its own cannot be moved out of it.
+        State::Exited(_) if sandbox.record.limits.disk_bytes.is_none() => {
+            return seal(shared, sandbox, snapshot).await;
+        }
+        State::Exited(_) | State::Paused => copy(shared, sandbox, snapshot).await?,
         State::Running => {
             let alive = sandbox.expect_alive("running")?;
             alive

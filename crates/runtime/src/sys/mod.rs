@@ -10,10 +10,12 @@
 )]
 
 pub(crate) mod event;
+mod loop_device;
 mod mount;
 mod process;
 pub(crate) mod userns;
 
+pub(crate) use loop_device::show_as_device;
 pub(crate) use mount::{MountChange, change_mount};
 pub(crate) use process::{
     Cloned, ExitStatus, Keep, clone_process, close_from, descriptor_to, ended_child, execute,

@@ -245,6 +245,95 @@ pub(crate) async fn an_image_without_directories_gets_them(stage: Stage) {
     delete(&backend, "bare").await;
 }
 
+/// As `docker save` writes it: one layer with a program and a user, and a configuration.
+fn image_with_user(file: &Path, root: &Path) {
+    use sha2::Digest;
+    std::fs::create_dir_all(root.join("etc")).unwrap();
+    bare(root);
+    std::fs::write(
+        root.join("etc/passwd"),
+        "worker:x:1234:5678::/home:/bin/sh\n",
+    )
+    .unwrap();
+    std::fs::write(root.join("etc/group"), "crew:x:77:\n").unwrap();
+    let mut layer = tar::Builder::new(Vec::new());
+    layer.append_dir_all(".", root).unwrap();
+    let layer = layer.into_inner().unwrap();
+    let digest = hex::encode(sha2::Sha256::digest(&layer));
+    let config = serde_json::json!({
+        "architecture": match std::env::consts::ARCH { "aarch64" => "arm64", _ => "amd64" },
+        "os": "linux",
+        "config": {
+            "User": "worker:crew", "WorkingDir": "/made/for/it",
+            "Env": ["FROM_IMAGE=yes"], "Entrypoint": ["/program"], "Cmd": ["--port", "0"],
+        },
+        "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{digest}")] },
+    });
+    let manifest = serde_json::json!([
+        { "Config": "config.json", "RepoTags": [], "Layers": ["layer.tar"] }
+    ]);
+    let mut archive = tar::Builder::new(std::fs::File::create(file).unwrap());
+    let texts = [config.to_string(), manifest.to_string()];
+    let files = [
+        ("config.json", texts[0].as_bytes()),
+        ("manifest.json", texts[1].as_bytes()),
+        ("layer.tar", layer.as_slice()),
+    ];
+    for (name, bytes) in files {
+        let mut header = tar::Header::new_gnu();
+        header.set_size(bytes.len() as u64);
+        header.set_mode(0o644);
+        archive.append_data(&mut header, name, bytes).unwrap();
+    }
+    archive.finish().unwrap();
+}
+
+pub(crate) async fn an_images_user_directory_and_command_are_used(stage: Stage) {
+    let backend = stage.open().await;
+    let (file, root) = (
+        stage.directory.path().join("image.tar"),
+        stage.directory.path().join("root"),
+    );
+    image_with_user(&file, &root);
+    let import = runtime::image::Import::DockerArchive(file);
+    let images = backend.images();
+    images.import(&import, Some("with-user")).await.unwrap();
+    let mut spec = spec("worker");
+    spec.source = image("with-user");
+    spec.entrypoint = None;
+    let made = create(&backend, spec).await.unwrap();
+    assert_eq!(made.entrypoint, ["/program", "--port", "0"]);
+    assert!(ping(&backend, "worker").await);
+    let pid = stage.first_process("worker");
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
+    let first_id: u32 = read("uid_map")
+        .split_whitespace()
+        .nth(1)
+        .unwrap()
+        .parse()
+        .unwrap();
+    let status = read("status");
+    let ids = |key: &str| -> Vec<u32> {
+        let line = status
+            .lines()
+            .find_map(|line| line.strip_prefix(key))
+            .unwrap();
+        line.split_whitespace()
+            .map(|id| id.parse::<u32>().unwrap() - first_id)
+            .collect()
+    };
+    assert_eq!(ids("Uid:"), [1234; 4]);
+    assert_eq!(ids("Gid:"), [77; 4]);
+    let cwd = std::fs::read_link(format!("/proc/{pid}/cwd")).unwrap();
+    assert_eq!(cwd, Path::new("/made/for/it"));
+    assert!(
+        read("environ")
+            .split('\0')
+            .any(|pair| pair == "FROM_IMAGE=yes")
+    );
+    delete(&backend, "worker").await;
+}
+
 pub(crate) async fn an_entrypoint_that_is_not_there_is_a_typed_error(stage: Stage) {
     let backend = stage.open().await;
     stage.image(&backend, "bare", bare).await;

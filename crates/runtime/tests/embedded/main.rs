@@ -16,6 +16,7 @@
 mod client;
 mod conformance;
 mod crash;
+mod disk;
 mod inside;
 mod snapshot;
 mod stage;
@@ -56,6 +57,7 @@ const TESTS: &[Test] = &[
     test!(inside::the_execd_it_runs_from_cannot_be_written),
     test!(inside::each_sandbox_has_its_own_hostname_processes_and_ids),
     test!(inside::an_image_without_directories_gets_them),
+    test!(inside::an_images_user_directory_and_command_are_used),
     test!(inside::an_entrypoint_that_is_not_there_is_a_typed_error),
     test!(inside::a_proc_that_is_a_link_is_a_typed_error),
     test!(inside::many_layers_are_stacked_in_order),
@@ -63,6 +65,9 @@ const TESTS: &[Test] = &[
     test!(snapshot::what_is_written_is_in_the_snapshot_and_later_writes_are_not),
     test!(snapshot::an_ended_sandbox_gives_its_layer_away_and_can_do_so_again),
     test!(snapshot::a_snapshot_keeps_links_attributes_and_deletions),
+    test!(disk::a_full_layer_says_so_and_only_there),
+    test!(disk::a_bounded_layer_can_be_kept_while_it_runs_and_after),
+    test!(disk::what_cannot_be_made_is_refused_and_leaves_nothing),
     test!(crash::sandboxes_survive_the_spawner_and_their_end_is_known),
     test!(crash::an_end_while_no_server_runs_is_known_to_the_next),
     test!(crash::the_server_can_be_killed_at_any_moment),
@@ -105,6 +110,7 @@ fn main() -> ExitCode {
         let last_words = move || stage::kill_sandboxes(&data_dir);
         let deadline = Deadline::of(name, TEST_DEADLINE, last_words);
         waiting_for("nothing yet");
+        let start = std::time::Instant::now();
         let within = async { tokio::time::timeout(ASYNC_DEADLINE, test(stage)).await };
         let outcome = runtime.block_on(AssertUnwindSafe(within).catch_unwind());
         drop(deadline);
@@ -113,8 +119,9 @@ fn main() -> ExitCode {
         }
         let outcome = outcome.map_err(drop).and_then(|inner| inner.map_err(drop));
         println!(
-            "test {name} ... {}",
-            if outcome.is_ok() { "ok" } else { "FAILED" }
+            "test {name} ... {} ({:.1} s)",
+            if outcome.is_ok() { "ok" } else { "FAILED" },
+            start.elapsed().as_secs_f64()
         );
         if outcome.is_err() {
             failed.push(name);

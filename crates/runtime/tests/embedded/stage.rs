@@ -130,6 +130,11 @@ impl Drop for Stage {
     /// A failed test must not leave sandboxes behind.
     fn drop(&mut self) {
         kill_sandboxes(&self.data_dir());
+        let directories = std::fs::read_dir(self.data_dir().join("sandboxes"));
+        for entry in directories.into_iter().flatten().flatten() {
+            let flags = rustix::mount::UnmountFlags::DETACH;
+            let _ = rustix::mount::unmount(entry.path().join("rw"), flags);
+        }
     }
 }
 

@@ -7,6 +7,7 @@ use lifecycle::backend::{Backend, Event, Limits};
 use crate::world::{Setup, Verdict, World};
 
 const MEMORY_BYTES: u64 = 64 << 20;
+const DISK_BYTES: u64 = 32 << 20;
 /// What `/dev/shm` may hold.
 const SHM_BYTES: u64 = 64 << 20;
 /// More than execd keeps of an entrypoint's output, with room for what is on its way.
@@ -75,6 +76,18 @@ pub(crate) async fn inodes(world: &World) -> Verdict {
         false => outcome.verdict(),
     };
     and_others_go_on(world, verdict).await
+}
+
+/// What a sandbox writes ends at its limit, in bytes and in files.
+pub(crate) async fn disk(world: &World) -> Verdict {
+    let setup = limited(Limits {
+        disk_bytes: Some(DISK_BYTES),
+        ..Limits::default()
+    });
+    let words = ["disk_bomb", &DISK_BYTES.to_string()];
+    let bytes = world.attack(&setup, &words).await.verdict();
+    let files = world.attack(&setup, &["file_bomb"]).await.verdict();
+    and_others_go_on(world, bytes.and(files)).await
 }
 
 pub(crate) async fn descriptors(world: &World) -> Verdict {

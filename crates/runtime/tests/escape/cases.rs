@@ -230,6 +230,7 @@ pub(crate) fn all() -> Vec<Case> {
         case("bombs", "memory_bomb", |w| Box::pin(bombs::memory(w))),
         case("bombs", "shm_bomb", |w| Box::pin(bombs::shared_memory(w))),
         case("bombs", "inode_bomb", |w| Box::pin(bombs::inodes(w))),
+        case("bombs", "disk_bomb", |w| Box::pin(bombs::disk(w))),
         case("bombs", "fd_bomb", |w| Box::pin(bombs::descriptors(w))),
         case("bombs", "log_bomb", |w| Box::pin(bombs::log(w))),
     ]);

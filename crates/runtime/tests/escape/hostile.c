@@ -678,6 +678,29 @@ static int inode_bomb(void) {
     waitpid(pid, &status, 0);
     return WIFSIGNALED(status) ? (printf("killed\n"), STOPPED) : WEXITSTATUS(status);
 }
+static int disk_bomb(void) {
+    static char block[1 << 16];
+    memset(block, 'x', sizeof block);
+    long limit = atol(args[0]), written = 0;
+    int fd = open("/var/bomb", O_CREAT | O_WRONLY, 0600);
+    if (fd < 0) return UNCLEAR;
+    while (written <= limit) {
+        long n = write(fd, block, sizeof block);
+        if (n < 0) { printf("%ld bytes, then %s\n", written, strerror(errno)); return errno == ENOSPC ? STOPPED : UNCLEAR; }
+        written += n;
+    }
+    return ESCAPED;
+}
+static int file_bomb(void) {
+    char name[64];
+    for (int i = 0; i < 200000; i++) {
+        snprintf(name, sizeof name, "/var/%d", i);
+        int fd = open(name, O_CREAT | O_WRONLY, 0600);
+        if (fd < 0) { printf("%d files, then %s\n", i, strerror(errno)); return errno == ENOSPC ? STOPPED : UNCLEAR; }
+        close(fd);
+    }
+    return ESCAPED;
+}
 static int fd_bomb(void) {
     int limit = atoi(args[0]), count = 0;
     while (count <= limit && dup(0) >= 0) count++;
@@ -731,7 +754,7 @@ static const struct { const char *name; int (*run)(void); } cases[] = {
     CASE(scheduling), CASE(raise_limits), CASE(terminal), CASE(host_pid), CASE(kill_all), CASE(abstract_socket), CASE(shared_segment),
     CASE(raw_socket), CASE(netlink_rules), CASE(transparent), CASE(change_address), CASE(send_datagrams), CASE(forge_source),
     CASE(tcp_refused), CASE(watch_dev), CASE(touch_dev), CASE(hog_inotify), CASE(one_inotify), CASE(hog_ptys), CASE(one_pty),
-    CASE(fork_bomb), CASE(memory_bomb), CASE(shm_bomb), CASE(inode_bomb), CASE(fd_bomb), CASE(log_bomb), CASE(log_seek),
+    CASE(fork_bomb), CASE(memory_bomb), CASE(shm_bomb), CASE(inode_bomb), CASE(disk_bomb), CASE(file_bomb), CASE(fd_bomb), CASE(log_bomb), CASE(log_seek),
     CASE(hidden_paths), CASE(unreadable_paths), CASE(plant_link), CASE(leave_file), CASE(read_only_volume), CASE(nothing),
 };
 
