@@ -80,3 +80,12 @@ bench-cli: build ## Start-up time and memory of osb beside the published one.
 .PHONY: bench-execd
 bench-execd: build ## execd beside direct spawns, cat and the kernel.
 	cargo bench --locked -p execd --bench execd
+
+.PHONY: test-mcp
+test-mcp: build ## The MCP server, by the official Python client.
+	tests/clients/mcp/run
+
+.PHONY: test-sdk
+test-sdk: ## The Rust SDK against a real server. Needs root.
+	cargo build --locked -p osb -p execd
+	cargo test --locked -p opensandbox --test sdk

@@ -21,6 +21,10 @@ fn main() -> ExitCode {
             server::doctor(std::iter::once(name).chain(arguments.into_iter().skip(2)))
         }
         Program::Cli => cli::main(arguments),
+        Program::Mcp { skip } => {
+            let name = OsString::from("opensandbox-mcp");
+            mcp::main(std::iter::once(name).chain(arguments.into_iter().skip(skip)))
+        }
     }
 }
 
@@ -30,6 +34,8 @@ enum Program {
     Spawner,
     /// The server; `skip` arguments are not for it.
     Server { skip: usize },
+    /// The MCP server; `skip` arguments are not for it.
+    Mcp { skip: usize },
     /// Says what this machine can do.
     Doctor,
     /// Everything else is the command line's.
@@ -43,10 +49,14 @@ fn program(arguments: &[OsString]) -> Program {
     if name == Some(OsStr::new("opensandbox-server")) {
         return Program::Server { skip: 1 };
     }
+    if name == Some(OsStr::new("opensandbox-mcp")) {
+        return Program::Mcp { skip: 1 };
+    }
     match arguments.get(1).and_then(|argument| argument.to_str()) {
         Some("spawner") => Program::Spawner,
         Some("doctor") => Program::Doctor,
         Some("server") => Program::Server { skip: 2 },
+        Some("mcp") => Program::Mcp { skip: 2 },
         _ => Program::Cli,
     }
 }
@@ -68,6 +78,8 @@ mod tests {
             Program::Server { skip: 1 }
         );
         assert_eq!(of(&["osb", "doctor"]), Program::Doctor);
+        assert_eq!(of(&["osb", "mcp"]), Program::Mcp { skip: 2 });
+        assert_eq!(of(&["/bin/opensandbox-mcp"]), Program::Mcp { skip: 1 });
         assert_eq!(of(&["osb", "sandbox", "list"]), Program::Cli);
         assert_eq!(of(&["osb"]), Program::Cli);
         assert_eq!(of(&[]), Program::Cli);

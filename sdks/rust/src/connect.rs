@@ -18,7 +18,7 @@ pub const READY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// How long to wait before asking again. Our server holds the first request until the sandbox is
 /// ready; the published one tells nobody, so that asking again is all there is.
-const ASK_AGAIN: Duration = Duration::from_millis(200);
+pub(crate) const ASK_AGAIN: Duration = Duration::from_millis(200);
 
 /// A connection to a sandbox that exists, about to be made: `.await` it.
 #[derive(Debug, Clone)]
@@ -27,6 +27,7 @@ pub struct Connect {
     id: String,
     client: Option<Client>,
     timeout: Duration,
+    interval: Duration,
     skip_check: bool,
     is_resuming: bool,
 }
@@ -37,6 +38,7 @@ impl Connect {
             id: id.into(),
             client: None,
             timeout: READY_TIMEOUT,
+            interval: ASK_AGAIN,
             skip_check: false,
             is_resuming: false,
         }
@@ -56,6 +58,12 @@ impl Connect {
     /// How long it may take to answer.
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// How long to wait before asking again whether it answers.
+    pub fn health_check_interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
         self
     }
 
@@ -81,7 +89,7 @@ impl IntoFuture for Connect {
             }
             let sandbox = Sandbox::handle(client, self.id);
             if !self.skip_check {
-                ready(&sandbox, self.timeout).await?;
+                ready(&sandbox, self.timeout, self.interval).await?;
             }
             Ok(sandbox)
         })
@@ -89,7 +97,7 @@ impl IntoFuture for Connect {
 }
 
 /// Waits until the daemon in the sandbox answers.
-pub(crate) async fn ready(sandbox: &Sandbox, timeout: Duration) -> Result<()> {
+pub(crate) async fn ready(sandbox: &Sandbox, timeout: Duration, interval: Duration) -> Result<()> {
     let deadline = Instant::now() + timeout;
     let mut last = None;
     loop {
@@ -111,7 +119,7 @@ pub(crate) async fn ready(sandbox: &Sandbox, timeout: Duration) -> Result<()> {
             }
         }
         hopeless(sandbox).await?;
-        tokio::time::sleep_until((Instant::now() + ASK_AGAIN).min(deadline)).await;
+        tokio::time::sleep_until((Instant::now() + interval).min(deadline)).await;
     }
 }
 

@@ -34,6 +34,7 @@ pub struct CreateSandbox {
     request: CreateSandboxRequest,
     client: Option<Client>,
     ready_timeout: Duration,
+    interval: Duration,
     skip_check: bool,
 }
 
@@ -43,6 +44,7 @@ impl CreateSandbox {
             request,
             client: None,
             ready_timeout: READY_TIMEOUT,
+            interval: connect::ASK_AGAIN,
             skip_check: false,
         }
     }
@@ -216,6 +218,12 @@ impl CreateSandbox {
         self
     }
 
+    /// How long to wait before asking again whether it is ready.
+    pub fn health_check_interval(mut self, interval: Duration) -> Self {
+        self.interval = interval;
+        self
+    }
+
     /// Do not wait until it answers.
     pub fn skip_health_check(mut self) -> Self {
         self.skip_check = true;
@@ -233,7 +241,7 @@ impl CreateSandbox {
             .await?;
         let sandbox = Sandbox::handle(client, created.id.as_str());
         if !self.skip_check
-            && let Err(error) = connect::ready(&sandbox, self.ready_timeout).await
+            && let Err(error) = connect::ready(&sandbox, self.ready_timeout, self.interval).await
         {
             // Nobody would know its id; whether this works is not the caller's question.
             let _ = sandbox.kill().await;

@@ -75,7 +75,7 @@ pub use api::query::{
 /// The words of the protocol, as they go over the wire.
 pub mod wire {
     pub use api::{
-        diagnostics, egress, endpoint, event, exec, file_mode, id, network_policy, query, sandbox,
-        secret, snapshot, template, volume,
+        diagnostics, egress, endpoint, event, exec, file_mode, id, network_policy, pool, problem,
+        quantity, query, resource, sandbox, secret, snapshot, template, volume,
     };
 }

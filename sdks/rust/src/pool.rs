@@ -153,7 +153,7 @@ impl Pool {
                 break;
             };
             let timeout = self.shared.config.acquire_timeout;
-            let usable = connect::ready(&sandbox, timeout).await;
+            let usable = connect::ready(&sandbox, timeout, connect::ASK_AGAIN).await;
             match usable {
                 Ok(()) if sandbox.renew(lifetime).await.is_ok() => return Ok(sandbox),
                 // It died while it waited; the next may not have.

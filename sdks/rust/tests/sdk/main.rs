@@ -8,8 +8,16 @@
     reason = "a test program says which case failed, and why"
 )]
 
+mod code;
 mod commands;
+mod coverage;
+mod examples;
+mod files;
+mod lifecycle;
+mod pool;
+mod resume;
 mod server;
+mod terminals;
 
 use std::pin::Pin;
 use std::process::ExitCode;
@@ -38,11 +46,29 @@ macro_rules! cases {
 }
 
 const CASES: &[Case] = cases![
+    coverage::every_public_method_is_called_by_a_test,
+    lifecycle::a_sandbox_from_creation_to_end,
+    lifecycle::lists_are_filtered_and_paged,
+    lifecycle::pause_snapshot_and_restore,
+    lifecycle::errors_say_what_and_which_request,
+    lifecycle::extensions_of_the_server,
+    lifecycle::a_create_that_cannot_work_leaves_nothing,
     commands::output_codes_and_signals,
     commands::background_logs_and_interrupt,
     commands::stdin_stays_open,
     commands::sessions_keep_their_state,
     commands::variables_are_kept,
+    files::written_and_read_back,
+    files::found_moved_and_removed,
+    files::directories_as_archives,
+    code::contexts_remember,
+    code::results_in_every_form,
+    terminals::a_terminal_is_left_and_come_back_to,
+    resume::a_broken_stream_goes_on_exactly_once,
+    resume::a_stream_without_numbers_says_that_it_broke,
+    resume::only_what_is_safe_is_sent_again,
+    examples::the_first_sandbox_runs,
+    pool::sandboxes_are_ready_before_they_are_asked_for,
 ];
 
 fn main() -> ExitCode {

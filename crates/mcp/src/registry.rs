@@ -1,0 +1,144 @@
+//! The sandboxes this server knows: those it made and those it connected to. One for all clients
+//! of the process, as in the published server.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use opensandbox::{Client, Sandbox};
+
+use crate::limits::Limits;
+use crate::tool::Failure;
+
+pub(crate) struct Registry {
+    pub(crate) client: Client,
+    pub(crate) limits: Limits,
+    known: Mutex<Known>,
+}
+
+#[derive(Default)]
+struct Known {
+    sandboxes: BTreeMap<String, Sandbox>,
+    /// Made here, as opposed to connected to.
+    made: BTreeSet<String>,
+    snapshots: BTreeSet<String>,
+    /// Being made, which counts towards the limit.
+    pending: usize,
+}
+
+impl Registry {
+    pub(crate) fn new(client: Client, limits: Limits) -> Self {
+        Self {
+            client,
+            limits,
+            known: Mutex::new(Known::default()),
+        }
+    }
+
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A place for one more sandbox, given back by [`Self::made`] or [`Self::not_made`].
+    pub(crate) fn reserve(&self) -> Result<(), Failure> {
+        let mut known = self.known();
+        let present = known.made.len() + known.pending;
+        if let Some(most) = self.limits.max_sandboxes
+            && present >= most
+        {
+            return Err(Failure::new(format!(
+                "{most} sandboxes are the most allowed here; end one with sandbox_kill first"
+            )));
+        }
+        known.pending += 1;
+        Ok(())
+    }
+
+    pub(crate) fn made(&self, sandbox: &Sandbox) {
+        let mut known = self.known();
+        known.pending = known.pending.saturating_sub(1);
+        known.made.insert(sandbox.id().to_owned());
+        known
+            .sandboxes
+            .insert(sandbox.id().to_owned(), sandbox.clone());
+    }
+
+    pub(crate) fn not_made(&self) {
+        let mut known = self.known();
+        known.pending = known.pending.saturating_sub(1);
+    }
+
+    pub(crate) fn add(&self, sandbox: &Sandbox) {
+        let id = sandbox.id().to_owned();
+        self.known().sandboxes.insert(id, sandbox.clone());
+    }
+
+    pub(crate) fn forget(&self, id: &str) {
+        let mut known = self.known();
+        known.sandboxes.remove(id);
+        known.made.remove(id);
+    }
+
+    pub(crate) fn add_snapshot(&self, id: &str) {
+        self.known().snapshots.insert(id.to_owned());
+    }
+
+    pub(crate) fn forget_snapshot(&self, id: &str) {
+        self.known().snapshots.remove(id);
+    }
+
+    /// The sandboxes that tools can be used on at once.
+    pub(crate) fn sandboxes(&self) -> Vec<Sandbox> {
+        self.known().sandboxes.values().cloned().collect()
+    }
+
+    /// Whether a sandbox may be seen at all.
+    pub(crate) fn is_visible(&self, id: &str) -> bool {
+        !self.limits.own_sandboxes_only || self.known().made.contains(id)
+    }
+
+    /// Refuses a sandbox that must not be used.
+    pub(crate) fn check_visible(&self, id: &str) -> Result<(), Failure> {
+        if self.is_visible(id) {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "sandbox {id} was not made here, and only such sandboxes can be used; make one with \
+             sandbox_create"
+        )))
+    }
+
+    /// Whether a snapshot may be seen and restored.
+    pub(crate) fn is_snapshot_visible(&self, id: &str) -> bool {
+        // Where images are limited, what is in a snapshot from elsewhere is not known.
+        let is_limited = self.limits.own_sandboxes_only || !self.limits.allow_image.is_empty();
+        !is_limited || self.known().snapshots.contains(id)
+    }
+
+    pub(crate) fn check_snapshot(&self, id: &str) -> Result<(), Failure> {
+        if self.is_snapshot_visible(id) {
+            return Ok(());
+        }
+        Err(Failure::new(format!(
+            "snapshot {id} was not made here, and only such snapshots can be used; make one with \
+             snapshot_create"
+        )))
+    }
+
+    /// The sandbox, if it is known or may be connected to.
+    pub(crate) async fn get(&self, id: &str, connect: bool) -> Result<Sandbox, Failure> {
+        self.check_visible(id)?;
+        let known = self.known().sandboxes.get(id).cloned();
+        match known {
+            Some(sandbox) => Ok(sandbox),
+            None if connect => {
+                let sandbox = self.client.connect(id).await?;
+                self.add(&sandbox);
+                Ok(sandbox)
+            }
+            None => Err(Failure::new(format!(
+                "sandbox {id} is not known to this server; call sandbox_connect first, or repeat \
+                 the call with connect_if_missing=true"
+            ))),
+        }
+    }
+}

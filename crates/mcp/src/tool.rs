@@ -1,0 +1,168 @@
+//! One tool: its name, what it takes and answers as JSON schemas made from Rust types, what it
+//! promises to do, and the function that does it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
+use schemars::JsonSchema;
+use schemars::generate::SchemaSettings;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+use tokio_util::sync::CancellationToken;
+
+use crate::progress::Progress;
+use crate::registry::Registry;
+
+/// What a tool works with.
+#[derive(Clone)]
+pub(crate) struct Call {
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) progress: Progress,
+    /// The client does not want the answer any more.
+    pub(crate) cancelled: CancellationToken,
+}
+
+/// Why a tool failed, for the model to read.
+#[derive(Debug)]
+pub(crate) struct Failure(String);
+
+impl Failure {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self(message.into())
+    }
+
+    pub(crate) fn into_result(self) -> CallToolResult {
+        CallToolResult::error(vec![ContentBlock::text(self.0)])
+    }
+
+    pub(crate) fn message(&self) -> &str {
+        &self.0
+    }
+}
+
+impl From<opensandbox::Error> for Failure {
+    fn from(error: opensandbox::Error) -> Self {
+        let mut text = error.to_string();
+        let mut source = std::error::Error::source(&error);
+        while let Some(reason) = source {
+            let reason_text = reason.to_string();
+            if !text.contains(&reason_text) {
+                text.push_str(&format!(": {reason_text}"));
+            }
+            source = reason.source();
+        }
+        for detail in error.api().map_or(&[][..], |api| &api.details) {
+            text.push_str(&format!("\n- {detail}"));
+        }
+        Self(text)
+    }
+}
+
+impl From<String> for Failure {
+    fn from(message: String) -> Self {
+        Self(message)
+    }
+}
+
+/// What a tool answers: a value of its schema, and pictures beside it.
+pub(crate) struct Answer {
+    value: Value,
+    pictures: Vec<ContentBlock>,
+}
+
+impl Answer {
+    pub(crate) fn new<T: Serialize>(value: &T) -> Self {
+        Self {
+            value: serde_json::to_value(value).expect("answers have text keys only"),
+            pictures: Vec::new(),
+        }
+    }
+
+    pub(crate) fn with_pictures(mut self, pictures: Vec<ContentBlock>) -> Self {
+        self.pictures = pictures;
+        self
+    }
+
+    pub(crate) fn into_result(self) -> CallToolResult {
+        let text = serde_json::to_string_pretty(&self.value).expect("a value is text");
+        let mut content = vec![ContentBlock::text(text)];
+        content.extend(self.pictures);
+        let mut result = CallToolResult::success(content);
+        result.structured_content = Some(self.value);
+        result
+    }
+}
+
+pub(crate) type Outcome = Result<Answer, Failure>;
+type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
+
+/// What a tool does to the world, as hints for clients that ask before they call.
+#[derive(Clone, Copy)]
+pub(crate) enum Effect {
+    /// It only looks.
+    Reads,
+    /// It adds or changes something in a sandbox.
+    Changes,
+    /// It ends or removes something.
+    Destroys,
+}
+
+/// A tool and what does it.
+pub(crate) struct Entry {
+    pub(crate) tool: Tool,
+    work: Box<dyn Fn(Call, Value) -> Result<Work, serde_json::Error> + Send + Sync>,
+}
+
+impl Entry {
+    /// Begins the work, or says what is wrong with the arguments.
+    pub(crate) fn begin(&self, call: Call, arguments: Option<JsonObject>) -> Result<Work, Failure> {
+        let arguments = Value::Object(arguments.unwrap_or_default());
+        (self.work)(call, arguments).map_err(|error| {
+            Failure::new(format!(
+                "the arguments of {} are not right: {error}",
+                self.tool.name
+            ))
+        })
+    }
+}
+
+/// A tool that takes `A`, answers `O` and does `work`.
+pub(crate) fn tool<A, O, F, W>(
+    name: &'static str,
+    effect: Effect,
+    description: &'static str,
+    work: F,
+) -> Entry
+where
+    A: DeserializeOwned + JsonSchema,
+    O: JsonSchema,
+    F: Fn(Call, A) -> W + Send + Sync + 'static,
+    W: Future<Output = Outcome> + Send + 'static,
+{
+    let hints = ToolAnnotations::new()
+        .read_only(matches!(effect, Effect::Reads))
+        .destructive(matches!(effect, Effect::Destroys));
+    let tool = Tool::new(name, description, schema::<A>())
+        .with_raw_output_schema(schema::<O>())
+        .with_annotations(hints);
+    Entry {
+        tool,
+        work: Box::new(move |call, arguments| {
+            let arguments: A = serde_json::from_value(arguments)?;
+            Ok(Box::pin(work(call, arguments)) as Work)
+        }),
+    }
+}
+
+fn schema<T: JsonSchema>() -> Arc<JsonObject> {
+    let generator = SchemaSettings::draft2020_12().into_generator();
+    let schema = generator.into_root_schema_for::<T>();
+    let Value::Object(mut object) = schema.to_value() else {
+        unreachable!("the schema of a struct is an object");
+    };
+    // Every client knows the dialect; saying it costs a model's context in each tool.
+    object.remove("$schema");
+    Arc::new(object)
+}

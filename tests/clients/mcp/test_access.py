@@ -1,0 +1,51 @@
+"""Who may reach the HTTP transport, and what is refused at the start."""
+
+import os
+import subprocess
+
+import httpx2
+import pytest
+from conftest import API_KEY, OSB, TOKEN, listening
+
+HELLO = {
+    "jsonrpc": "2.0", "id": 1, "method": "initialize",
+    "params": {"protocolVersion": "2025-06-18", "capabilities": {},
+               "clientInfo": {"name": "t", "version": "1"}},
+}
+ACCEPT = {"Accept": "application/json, text/event-stream"}
+
+
+def hello(url, **headers):
+    return httpx2.post(url, json=HELLO, headers={**ACCEPT, **headers}, timeout=20).status_code
+
+
+def test_the_token_is_needed(server):
+    with listening(server) as url:
+        assert hello(url) == 401
+        assert hello(url, Authorization="Bearer wrong-token-wrong-token") == 401
+        assert hello(url, Authorization=f"Bearer {TOKEN}x") == 401
+        assert hello(url, Authorization=f"Bearer {TOKEN}") == 200
+        assert httpx2.get(url.replace("/mcp", "/"), timeout=20).status_code == 401
+
+
+def test_without_a_token_only_this_machine_under_its_own_name(server):
+    with listening(server, token=None) as url:
+        assert hello(url) == 200
+        assert hello(url, Host="evil.example") in (400, 403)
+
+
+@pytest.mark.parametrize("options, says", [
+    (["--transport", "streamable-http", "--host", "0.0.0.0"], "--auth-token"),
+    (["--transport", "streamable-http", "--auth-token", "short"], "16 characters"),
+    (["--max-resource", "cpu=lots"], "NAME=AMOUNT"),
+    (["--limits", "/no/such/file"], "/no/such/file"),
+    (["--protocol", "ftp"], "possible values"),
+    (["--domain", "not a host"], "host[:port]"),
+])
+def test_what_cannot_work_is_said_at_the_start(options, says):
+    environment = {**os.environ, "OPEN_SANDBOX_API_KEY": API_KEY}
+    ended = subprocess.run(
+        [OSB, "mcp", *options], env=environment, capture_output=True, text=True, timeout=20,
+        stdin=subprocess.DEVNULL)
+    assert ended.returncode != 0 and says in ended.stderr, ended
+    assert ended.stdout == "" and "panicked" not in ended.stderr
