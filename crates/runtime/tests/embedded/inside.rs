@@ -401,6 +401,41 @@ pub(crate) async fn many_layers_are_stacked_in_order(stage: Stage) {
     delete(&backend, "last").await;
 }
 
+/// A few fit; every other one is told so, in a type of its own, and takes nothing with it.
+pub(crate) async fn of_ten_thousand_at_once_those_that_fit_are_made(stage: Stage) {
+    const AT_ONCE: usize = 10_000;
+    const FIT: u32 = 4;
+    let mut config = crate::stage::config(&stage.data_dir());
+    config.network.id_ranges = FIT;
+    let backend = Embedded::open(config).await.unwrap();
+    let mut creations = tokio::task::JoinSet::new();
+    for number in 0..AT_ONCE {
+        let backend = backend.clone();
+        creations.spawn(async move {
+            let name = format!("many-{number}");
+            (backend.create(spec(&name)).await.map(drop), name)
+        });
+    }
+    let mut made = Vec::new();
+    while let Some(outcome) = creations.join_next().await {
+        match outcome.unwrap() {
+            (Ok(()), name) => made.push(name),
+            (Err(Error::Exhausted { what, message }), _) => {
+                assert_eq!(what, "network slots", "{message}");
+            }
+            (Err(other), name) => panic!("{name}: {other:?}"),
+        }
+    }
+    assert_eq!(made.len(), FIT as usize);
+    for name in &made {
+        assert!(ping(&backend, name).await, "{name} was disturbed");
+        delete(&backend, name).await;
+    }
+    settled(&backend).await;
+    assert_eq!(stage.leftovers(), Vec::<String>::new());
+    assert!(backend.list().await.unwrap().is_empty());
+}
+
 pub(crate) async fn a_failed_creation_leaves_nothing(stage: Stage) {
     let backend = stage.open().await;
     let mut broken = spec("broken");

@@ -61,6 +61,7 @@ const TESTS: &[Test] = &[
     test!(inside::an_entrypoint_that_is_not_there_is_a_typed_error),
     test!(inside::a_proc_that_is_a_link_is_a_typed_error),
     test!(inside::many_layers_are_stacked_in_order),
+    test!(inside::of_ten_thousand_at_once_those_that_fit_are_made),
     test!(inside::a_failed_creation_leaves_nothing),
     test!(snapshot::what_is_written_is_in_the_snapshot_and_later_writes_are_not),
     test!(snapshot::an_ended_sandbox_gives_its_layer_away_and_can_do_so_again),
