@@ -99,6 +99,10 @@ section! {
         insecure_registries: Vec<String> = Vec::new(),
         /// Directories of this machine, besides /usr, that the image named host shows.
         host_directories: Vec<PathBuf> = Vec::new(),
+        /// Bytes that one layer of an image may have once unpacked.
+        layer_bytes_max: u64 = 64 << 30,
+        /// Files, directories and links that one layer of an image may have.
+        layer_entries_max: u64 = 4_000_000,
         /// Nameservers for sandboxes, as IPv4 addresses. Default: this machine's own.
         nameservers: Vec<String> = Vec::new(),
         /// Networks and control groups kept ready, so that a burst of creates finds them made.

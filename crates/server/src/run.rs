@@ -207,6 +207,8 @@ pub fn embedded(config: &Config) -> io::Result<runtime::Config> {
         .images
         .host_directories
         .clone_from(&ours.host_directories);
+    settings.images.limits.layer_bytes = ours.layer_bytes_max;
+    settings.images.limits.layer_entries = ours.layer_entries_max;
     settings.network.ready_outside = ours.ready_sandboxes as usize;
     settings.ready_cgroups = ours.ready_sandboxes as usize;
     let nameservers: Vec<_> = ours
