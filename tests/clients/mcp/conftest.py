@@ -27,19 +27,19 @@ class Session:
     def __init__(self, session):
         self.raw, self.called = session, set()
 
-    async def call(self, name, **arguments):
+    async def call(self, name, /, **arguments):
         """The structured answer of a tool that must succeed."""
         answer = await self.answer(name, **arguments)
         assert not answer.is_error, (name, answer.content)
         return answer.structured_content
 
-    async def refused(self, name, **arguments):
+    async def refused(self, name, /, **arguments):
         """The message of a tool that must fail."""
         answer = await self.answer(name, **arguments)
         assert answer.is_error, (name, answer.structured_content)
         return answer.content[0].text
 
-    async def answer(self, name, **arguments):
+    async def answer(self, name, /, **arguments):
         self.called.add(name)
         return await self.raw.call_tool(name, arguments)
 

@@ -156,3 +156,19 @@ pub(crate) async fn variables_are_kept(server: Arc<Server>) {
     assert!(commands.set_env(&wrong).await.is_err());
     sandbox.kill().await.unwrap();
 }
+
+pub(crate) async fn plain_bytes_reach_a_port(server: Arc<Server>) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let sandbox = sandbox(&server.client()).await;
+    let program = "import socket; s = socket.create_server(('0.0.0.0', 7000)); \
+                   print('up', flush=True); c, _ = s.accept(); c.sendall(c.recv(64).upper())";
+    let command = sandbox.commands().exec(["python3", "-c", program]);
+    let mut events = command.stream().await.unwrap();
+    while events.next().await.unwrap().unwrap() != Event::Stdout("up\n".to_owned()) {}
+    let mut tunnel = sandbox.tunnel(7000).await.unwrap();
+    tunnel.write_all(b"bytes").await.unwrap();
+    let mut answer = Vec::new();
+    tunnel.read_to_end(&mut answer).await.unwrap();
+    assert_eq!(answer, b"BYTES");
+    sandbox.kill().await.unwrap();
+}

@@ -58,6 +58,7 @@ const CASES: &[Case] = cases![
     commands::stdin_stays_open,
     commands::sessions_keep_their_state,
     commands::variables_are_kept,
+    commands::plain_bytes_reach_a_port,
     files::written_and_read_back,
     files::found_moved_and_removed,
     files::directories_as_archives,
