@@ -56,6 +56,14 @@ fuzz: ## Fuzz every parser for a minute.
 test-clients: build ## The published clients against a real server.
 	tests/clients/lifecycle/run
 
+.PHONY: image
+image: ## images/code-interpreter as an archive for `osb server import-image` and `docker load` (root).
+	images/code-interpreter/build
+
+.PHONY: test-languages
+test-languages: build ## Six languages in the image code-interpreter, by the published SDKs (root).
+	tests/clients/languages/run
+
 .PHONY: bench-create
 bench-create: build ## How fast sandboxes are made, beside crun and docker. Needs root.
 	cargo bench --locked -p runtime --bench create

@@ -59,6 +59,12 @@ impl Config {
         })
     }
 
+    /// The images of a server that does not run now; a running one holds them. Blocks on the
+    /// disk.
+    pub fn open_images(&self) -> Result<image::Store, image::Error> {
+        image::Store::open(&Layout::new(&self.data_dir).images(), self.images.clone())
+    }
+
     /// Nameservers for the sandboxes in place of the host's own.
     pub fn with_nameservers(mut self, nameservers: Vec<Ipv4Addr>) -> Self {
         self.network.nameservers = Some(nameservers);

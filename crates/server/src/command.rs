@@ -70,6 +70,19 @@ enum Command {
         #[arg(value_name = "NAME")]
         name: String,
     },
+    /// Bring an image to the embedded runtime from a file or directory, while no server runs: an
+    /// archive of `docker save` or of an OCI layout, or a root filesystem as a tar or directory.
+    ImportImage {
+        /// Where it is.
+        #[arg(value_name = "PATH")]
+        path: PathBuf,
+        /// Its name; needed for a root filesystem, else the archive's own names are used.
+        #[arg(long, value_name = "NAME")]
+        name: Option<String>,
+        /// The configuration file of the server.
+        #[arg(long, value_name = "PATH")]
+        config: Option<PathBuf>,
+    },
     /// Print every key of the configuration, as a page in Markdown.
     ConfigReference,
 }
@@ -100,6 +113,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             force,
         }) => init_config(path, *example, *force),
         Some(Command::NewKey { name }) => new_key(name),
+        Some(Command::ImportImage { path, name, config }) => {
+            import_image(path, name.as_deref(), config.clone())
+        }
         Some(Command::ConfigReference) => print(&config::reference_page()),
         None => serve(&arguments),
     };
@@ -180,6 +196,33 @@ fn print(text: &str) -> Result<(), Failure> {
             message: format!("cannot write: {error}"),
             code: 1,
         })
+}
+
+fn import_image(path: &Path, name: Option<&str>, config: Option<PathBuf>) -> Result<(), Failure> {
+    let sources = config::sources(config, Vec::new(), environment());
+    let loaded =
+        config::load(&sources).map_err(|problems| Failure::unusable(problems.to_string()))?;
+    let failed = |error: &dyn std::error::Error| Failure {
+        message: format!(
+            "cannot import {}: {}",
+            path.display(),
+            daemon::error::chain(error)
+        ),
+        code: 1,
+    };
+    let settings = run::embedded(&loaded.settings).map_err(|error| failed(&error))?;
+    std::fs::create_dir_all(&settings.data_dir).map_err(|error| failed(&error))?;
+    let store = settings.open_images().map_err(|error| failed(&error))?;
+    let tasks = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| failed(&error))?;
+    let import = runtime::image::Import::Detect(path.to_owned());
+    let images = tasks
+        .block_on(store.import(&import, name))
+        .map_err(|error| failed(&error))?;
+    let lines: Vec<String> = images.iter().map(|id| format!("{id}\n")).collect();
+    print(&lines.concat())
 }
 
 fn serve(arguments: &Arguments) -> Result<(), Failure> {
