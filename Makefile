@@ -97,3 +97,11 @@ test-mcp: build ## The MCP server, by the official Python client.
 test-sdk: ## The Rust SDK against a real server. Needs root.
 	cargo build --locked -p osb -p execd
 	cargo test --locked -p opensandbox --test sdk
+
+.PHONY: test-code
+test-code: build ## The published code interpreter at a real server. Needs root.
+	tests/clients/code/run
+
+.PHONY: bench-code
+bench-code: build ## Code contexts beside python3 alone and Jupyter kernels.
+	tests/clients/code/bench

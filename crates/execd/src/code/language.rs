@@ -18,10 +18,8 @@ use crate::path::Environment;
 const PYTHON: &str = include_str!("drivers/python.py");
 const NODE: &str = include_str!("drivers/node.js");
 
-/// Compiles the driver under a name of its own, so that it can leave its frames out of
-/// tracebacks, in a namespace that user code does not see.
-const PYTHON_BOOT: &str =
-    "import sys;exec(compile(sys.argv.pop(),'<driver>','exec'),{'__name__':'driver'})";
+/// Compiles the driver.
+const PYTHON_BOOT: &str = include_str!("drivers/boot.py");
 
 /// No prompts, no history; then the frame that says ready.
 const BASH_GREETING: &str = "PS1=; PS2=; unset HISTFILE; set +o history 2>/dev/null\n\

@@ -197,15 +197,69 @@ async fn bytes_that_are_no_http() {
     still_answers(&daemon).await;
 }
 
+/// A control group of the test's own with the daemon in it, as a sandbox has one.
+struct Limited {
+    directory: std::path::PathBuf,
+}
+
+impl Limited {
+    /// `v1` and `v2` are the limit's file and value in the two versions of the hierarchy.
+    fn new(daemon: &Daemon, controller: &str, v1: [&str; 2], v2: [&str; 2]) -> Self {
+        crate::init::needs_root();
+        let root = std::path::Path::new("/sys/fs/cgroup");
+        let (parent, [file, value]) = if root.join(controller).is_dir() {
+            (root.join(controller), v1)
+        } else {
+            let enable = format!("+{controller}");
+            std::fs::write(root.join("cgroup.subtree_control"), enable).unwrap();
+            (root.to_owned(), v2)
+        };
+        let directory = parent.join(format!("execd-test-{controller}-{}", daemon.pid()));
+        std::fs::create_dir(&directory).unwrap();
+        let limited = Self { directory };
+        std::fs::write(limited.directory.join(file), value).unwrap();
+        let procs = limited.directory.join("cgroup.procs");
+        std::fs::write(procs, daemon.pid().to_string()).unwrap();
+        limited
+    }
+
+    fn members(&self) -> Vec<String> {
+        let procs = std::fs::read_to_string(self.directory.join("cgroup.procs")).unwrap();
+        procs.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Limited {
+    /// Only an empty group can be removed, so its members go back to the root first.
+    fn drop(&mut self) {
+        let root = self.directory.parent().unwrap().join("cgroup.procs");
+        for pid in self.members() {
+            let _ = std::fs::write(&root, pid);
+        }
+        let _ = std::fs::remove_dir(&self.directory);
+    }
+}
+
 #[tokio::test]
 async fn a_fork_bomb_ends_at_its_timeout() {
     let daemon = Daemon::start();
-    // Bounded by a limit of its own, because the machine is shared: all of it dies at once
-    // all the same.
-    let bomb = "ulimit -u 2000; f() { sleep 1000 & }; i=0; while [ $i -lt 300 ]; do f; i=$((i+1)); done; wait";
+    let limited = Limited::new(&daemon, "pids", ["pids.max", "120"], ["pids.max", "120"]);
+    let bomb = "bomb() { bomb | bomb & }; bomb; wait; sleep 1000";
     let outcome = run(&daemon, &json!({"command": bomb, "timeout": 1500})).await;
     assert_eq!(outcome.code, "-1");
+    assert!(
+        outcome.stderr.contains("Resource temporarily unavailable"),
+        "the bomb did not reach the limit: {}",
+        outcome.stderr
+    );
     still_answers(&daemon).await;
+    for pid in limited.members() {
+        let is_daemon = pid == daemon.pid().to_string();
+        assert!(
+            is_daemon || super::commands::has_ended(&pid),
+            "{pid} lives on"
+        );
+    }
 }
 
 #[tokio::test]
@@ -231,15 +285,17 @@ async fn a_full_disk_stops_nothing() {
 #[tokio::test]
 async fn a_command_killed_for_memory_reports_the_kill() {
     let daemon = Daemon::start();
-    // What the kernel's OOM killer does, without needing a memory cgroup: SIGKILL to the
-    // program, which the shell that runs it reports.
-    let outcome = run(
-        &daemon,
-        &json!({"command": "sh -c 'kill -9 $$'; echo code $?"}),
-    )
-    .await;
+    let most = "100000000";
+    let limit = ["memory.limit_in_bytes", most];
+    let _limited = Limited::new(&daemon, "memory", limit, ["memory.max", most]);
+    // `tail` keeps all of what it may have to print.
+    let greedy = "head -c 1000000000 /dev/zero | tail -c 900000000 > /dev/null";
+    let text = format!("set -o pipefail; {greedy}; echo code $?");
+    let outcome = run(&daemon, &json!({"command": text})).await;
     assert_eq!(outcome.stdout, "code 137\n");
-    let limited = run(&daemon, &json!({"command": "ulimit -v 200000; head -c 1000000000 /dev/zero | tail -c 900000000 > /dev/null"})).await;
-    assert_ne!(limited.code, "0");
+    let alone = json!({"argv": ["python3", "-c", "x = bytearray(10**9)"]});
+    let outcome = run(&daemon, &alone).await;
+    let last = outcome.events.last().unwrap();
+    assert_eq!(last["error"]["traceback"], json!(["signal: killed"]));
     still_answers(&daemon).await;
 }
