@@ -11,7 +11,7 @@ use api::id::SandboxId;
 use futures_util::future::BoxFuture;
 
 use crate::error::Error;
-use crate::event::Event;
+use crate::event::{Event, EventKind};
 use crate::journal::Journal;
 use crate::recipe::Recipe;
 use crate::sandbox::{Sandbox, State};
@@ -179,8 +179,18 @@ impl Keeper {
         Batch { writes }
     }
 
-    /// Waits for the write under way; whether it was written. For ever when there is none.
-    pub(crate) async fn saved(&mut self) -> bool {
+    /// The version that the next change will have.
+    pub(crate) fn next_version(&self) -> u64 {
+        self.version + 1
+    }
+
+    /// The version of the write that ended last.
+    pub(crate) fn saved_version(&self) -> u64 {
+        self.saving_version
+    }
+
+    /// Waits for the write under way; how it went. For ever when there is none.
+    pub(crate) async fn saved(&mut self) -> Result<(), Error> {
         let result = match &mut self.saving {
             Some(saving) => saving.await,
             None => std::future::pending().await,
@@ -202,13 +212,16 @@ impl Keeper {
             self.key = None;
             self.saving_events.clear();
         } else {
+            // A change of metadata that was refused is taken back: it has not happened.
+            self.saving_events
+                .retain(|event| event.kind != EventKind::MetadataChanged);
             self.saving_events.append(&mut self.events);
             std::mem::swap(&mut self.events, &mut self.saving_events);
             let surplus = self.events.len().saturating_sub(EVENTS);
             self.events.drain(..surplus);
         }
         self.settle(self.saving_version, &result);
-        result.is_ok()
+        result
     }
 
     /// Tells everyone who waited for changes up to `version`.

@@ -18,6 +18,7 @@ mod journal;
 mod keeper;
 pub mod labels;
 mod machine;
+mod metadata;
 mod owner;
 mod recipe;
 mod reconcile;

@@ -7,7 +7,7 @@
 
 mod effects;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::event::EventKind;
 use crate::keeper::Keeper;
 use crate::machine::{Ask, Event, Op, Situation, after, step};
+use crate::metadata::{Asker, Metadata, Patch};
 use crate::sandbox::{Reason, Sandbox, State};
 use crate::shared::{Handle, Shared};
 use crate::store::{KeyRecord, SandboxRecord};
@@ -53,8 +54,8 @@ pub(crate) enum Command {
     /// Somebody used the sandbox through the proxy.
     Touch,
     PatchMetadata {
-        patch: BTreeMap<String, Option<String>>,
-        reply: Reply<Arc<Sandbox>>,
+        patch: Patch,
+        reply: Asker,
     },
     Snapshot {
         snapshot: SnapshotId,
@@ -81,7 +82,9 @@ struct Outcome(Result<(Created, bool), (Reason, Error)>);
 pub(crate) struct Owner {
     shared: Arc<Shared>,
     at: Situation,
+    /// With the metadata as it will be recorded.
     sandbox: Sandbox,
+    metadata: Metadata,
     keeper: Keeper,
     view: watch::Sender<Arc<Sandbox>>,
     commands: mpsc::Receiver<Command>,
@@ -149,6 +152,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, record: SandboxRecord, origin: Origin)
         shared: shared.clone(),
         at,
         keeper: Keeper::new(shared.journal.clone(), id.clone(), record.recipe, is_new),
+        metadata: Metadata::new(sandbox.metadata.clone()),
         sandbox,
         view,
         commands,
@@ -329,28 +333,31 @@ impl Owner {
         }
     }
 
-    fn patch(&mut self, patch: BTreeMap<String, Option<String>>, reply: Reply<Arc<Sandbox>>) {
+    fn patch(&mut self, patch: Patch, reply: Asker) {
         if self.at.state == State::Stopping {
             let _ = reply.send(Err(Error::NotFound(self.at.id.clone())));
             return;
         }
-        for (key, value) in patch {
-            match value {
-                Some(value) => self.sandbox.metadata.insert(key, value),
-                None => self.sandbox.metadata.remove(&key),
-            };
-        }
-        self.publish();
-        self.note(
-            EventKind::MetadataChanged,
-            "METADATA_CHANGED",
-            "Metadata changed",
-        );
+        let message = "Metadata changed";
+        self.note(EventKind::MetadataChanged, "METADATA_CHANGED", message);
+        self.metadata.add(self.keeper.next_version(), patch, reply);
+        self.sandbox.metadata = self.metadata.recorded();
         self.keeper.save(&self.sandbox);
-        let sandbox = Arc::new(self.sandbox.clone());
-        self.keeper.when_durable(move |result| {
-            let _ = reply.send(result.map(|()| sandbox));
-        });
+    }
+
+    /// Shows changes of the metadata that are durable, takes back those that are not.
+    fn settle_metadata(&mut self, saved: &Result<(), Error>) {
+        let version = self.keeper.saved_version();
+        let askers = self.metadata.settle(version, saved.is_ok());
+        if askers.is_empty() {
+            return;
+        }
+        self.sandbox.metadata = self.metadata.recorded();
+        self.publish();
+        let sandbox = self.view.borrow().clone();
+        for asker in askers {
+            let _ = asker.send(saved.clone().map(|()| sandbox.clone()));
+        }
     }
 
     /// Deletion waits only so long for another call on the same sandbox.
@@ -545,10 +552,11 @@ impl Owner {
         }
     }
 
-    async fn on_saved(&mut self, is_written: bool) {
-        if !is_written {
+    async fn on_saved(&mut self, saved: Result<(), Error>) {
+        if saved.is_err() {
             self.schedule_retry();
         }
+        self.settle_metadata(&saved);
         if self.is_forgotten {
             return self.keeper.continue_saving(&self.sandbox);
         }
@@ -588,7 +596,9 @@ impl Owner {
         status.message.clone_from(&self.at.message);
         self.sandbox.expires_at = self.at.expires_at;
         self.sandbox.exit.clone_from(&self.at.exit);
-        self.view.send_replace(Arc::new(self.sandbox.clone()));
+        let mut shown = self.sandbox.clone();
+        shown.metadata.clone_from(self.metadata.shown());
+        self.view.send_replace(Arc::new(shown));
     }
 
     fn note(&mut self, kind: EventKind, reason: &str, message: &str) {

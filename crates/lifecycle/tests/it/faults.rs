@@ -302,6 +302,15 @@ async fn nothing_is_acknowledged_that_the_store_refused() {
     let patch = [("a".to_owned(), Some("b".to_owned()))].into();
     let patched = world.service.patch_metadata(&sandbox.id, patch).await;
     assert!(matches!(patched, Err(Error::Store(_))));
+    let read = || world.service.get(&sandbox.id).unwrap().metadata.clone();
+    assert_eq!(read(), sandbox.metadata, "what was refused is not shown");
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    assert_eq!(read(), sandbox.metadata, "nor after the record was written");
+    let text = world.store.text_of(&sandbox.id).unwrap();
+    assert!(!text.contains(r#""a":"b""#), "{text}");
+    let events = world.service.events(&sandbox.id, 100).await.unwrap();
+    let is_change = |event: &lifecycle::event::Event| event.reason == "METADATA_CHANGED";
+    assert!(!events.iter().any(is_change), "{events:?}");
     // Deleting works with a full disk as soon as one of its two writes gets through.
     world.store.fail_next(full());
     world.service.delete(&sandbox.id).await.unwrap();

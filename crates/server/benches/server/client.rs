@@ -1,6 +1,7 @@
 //! A client for the bench: sandboxes over the API, and commands in them by either way.
 
-use std::path::Path;
+use std::os::fd::AsFd as _;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -11,6 +12,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::client::legacy::Client as Pooled;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
+use rustix::thread::LinkNameSpaceType;
 use serde_json::{Value, json};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::Mutex;
@@ -149,12 +151,21 @@ impl Sandbox {
         )
     }
 
-    /// To its daemon by the socket that the server uses too.
+    /// To its daemon over TCP, as a client without the server would: on loopback too, that of the
+    /// sandbox's own network.
     pub(crate) fn direct(&self, data_dir: &Path) -> Way {
-        let socket = data_dir
-            .join("sandboxes")
-            .join(&self.id)
-            .join("control.sock");
+        let home = data_dir.join("sandboxes").join(&self.id);
+        let process = std::fs::read(home.join("process.json")).unwrap();
+        let process: Value = serde_json::from_slice(&process).unwrap();
+        let network = format!("/proc/{}/ns/net", process["pid"]);
+        Way::new(Target::Inside(network.into()), String::new(), &self.token)
+    }
+
+    /// To its daemon by the socket that the server uses too: what no client can do, but less than
+    /// this the proxy cannot add.
+    pub(crate) fn control(&self, data_dir: &Path) -> Way {
+        let home = data_dir.join("sandboxes").join(&self.id);
+        let socket = home.join("control.sock");
         Way::new(Target::Unix(socket), String::new(), &self.token)
     }
 }
@@ -171,7 +182,23 @@ fn command(token: &str, uri: &str, text: &str) -> Request<Body> {
 #[derive(Clone)]
 enum Target {
     Tcp(String),
-    Unix(std::path::PathBuf),
+    /// The daemon's own port in the network namespace at this path.
+    Inside(PathBuf),
+    Unix(PathBuf),
+}
+
+/// Connects to the daemon from within a network namespace: a socket stays in the one it was made
+/// in, so a thread enters it for as long as that takes.
+fn connect_inside(network: &Path) -> std::net::TcpStream {
+    let network = std::fs::File::open(network).unwrap();
+    let connect = move || {
+        let kind = Some(LinkNameSpaceType::Network);
+        rustix::thread::move_into_link_name_space(network.as_fd(), kind).unwrap();
+        std::net::TcpStream::connect(("127.0.0.1", 44772)).unwrap()
+    };
+    let stream = std::thread::spawn(connect).join().unwrap();
+    stream.set_nonblocking(true).unwrap();
+    stream
 }
 
 /// A way to the daemon of a sandbox, with one connection kept open.
@@ -196,6 +223,11 @@ impl Way {
         match &self.target {
             Target::Tcp(address) => {
                 let stream = TcpStream::connect(address).await.unwrap();
+                stream.set_nodelay(true).unwrap();
+                serve(TokioIo::new(stream)).await
+            }
+            Target::Inside(network) => {
+                let stream = TcpStream::from_std(connect_inside(network)).unwrap();
                 stream.set_nodelay(true).unwrap();
                 serve(TokioIo::new(stream)).await
             }
