@@ -32,7 +32,7 @@ pub struct ErrorBody {
 #[schema(as = ValidationError)]
 pub struct ErrorDetail {
     /// Where: `body`, `query` or `path`, then the names and indexes that lead to the field.
-    #[schema(value_type = Vec<String>)]
+    #[schema(inline)]
     pub loc: Vec<Loc>,
     /// What is wrong and what would be right.
     pub msg: String,
@@ -42,7 +42,7 @@ pub struct ErrorDetail {
 }
 
 /// One step of the way to a field.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(untagged)]
 pub enum Loc {
     /// An index into a list.

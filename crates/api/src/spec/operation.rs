@@ -119,6 +119,7 @@ pub(super) const POSITIVE: Shape = Shape::Integer {
 
 pub(super) const JSON: &str = "application/json";
 pub(super) const TEXT: &str = "text/plain";
+pub(super) const OPENMETRICS: &str = "application/openmetrics-text";
 pub(super) const BYTES: &str = "application/octet-stream";
 pub(super) const STREAM: &str = crate::frame::CONTENT_TYPE;
 

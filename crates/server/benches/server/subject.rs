@@ -95,6 +95,14 @@ impl Subject {
     }
 }
 
+impl Drop for Subject {
+    /// A bench that broke off leaves no server behind.
+    fn drop(&mut self) {
+        let _ = self.server.kill();
+        let _ = self.server.wait();
+    }
+}
+
 /// `osb` of this build: beside the directory in which the bench itself is.
 fn program() -> PathBuf {
     let own = std::env::current_exe().unwrap();

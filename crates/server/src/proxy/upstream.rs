@@ -93,10 +93,19 @@ impl Upstream {
                     pool: Arc::clone(pool),
                     place,
                 };
-                Ok(response.map(|body| Answer {
+                let mut response = response.map(|body| Answer {
                     body,
                     origin: Some(origin),
-                }))
+                });
+                // An answer without a body is never asked for its end.
+                if response.body().body.is_end_stream() {
+                    let finish = |context: &mut Context<'_>| {
+                        response.body_mut().finish(context);
+                        Poll::Ready(())
+                    };
+                    poll_fn(finish).await;
+                }
+                Ok(response)
             }
             Err(mut error) => Err(match error.take_message() {
                 Some(request) => Failure::Unsent(Box::new(request)),

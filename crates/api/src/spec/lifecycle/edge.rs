@@ -1,6 +1,6 @@
 //! What the server tells of itself and keeps a record of, and the way through it into a sandbox.
 
-use super::super::operation::{COUNT, Content, Operation, STREAM, Shape, TEXT};
+use super::super::operation::{COUNT, Content, OPENMETRICS, Operation, STREAM, Shape, TEXT};
 use super::PORT;
 use crate::event::LAST_EVENT_ID_HEADER;
 
@@ -128,7 +128,7 @@ pub(super) fn about() -> Vec<Operation> {
             200,
             "The counts.",
             &[Content {
-                media: TEXT,
+                media: OPENMETRICS,
                 shape: Shape::Text,
             }],
         ),
