@@ -70,32 +70,40 @@ impl Place {
 
     pub(crate) fn start(&self) -> Server {
         let mut child = self.command().spawn().unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let address = loop {
-            let line = lines.next().expect("the server starts").unwrap();
-            let parsed: Value = serde_json::from_str(&line)
-                .unwrap_or_else(|_| panic!("the server did not start: {line}"));
-            if parsed["message"] == "ready" {
-                break parsed["address"].as_str().unwrap().to_owned();
-            }
-        };
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let log = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&log);
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
         std::thread::spawn(move || {
             for line in lines.map_while(Result::ok) {
+                let parsed: Value = serde_json::from_str(&line).unwrap_or_default();
+                if parsed["message"] == "ready" {
+                    let _ = tell.send(parsed["address"].as_str().unwrap().to_owned());
+                }
                 kept.lock().unwrap().push(line);
             }
         });
-        Server {
+        let mut server = Server {
             child: Some(child),
-            client: Client { address },
+            client: Client::default(),
             log,
-        }
+        };
+        // An end of its output drops the sender: it did not start.
+        server.client.address = told.recv_timeout(DEADLINE).expect("the server is ready");
+        server
     }
 
     /// Starts a server that refuses to, and returns what it said.
     pub(crate) fn start_refused(&self) -> String {
-        let output = self.command().output().unwrap();
+        let child = self.command().spawn().unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        let (tell, told) = std::sync::mpsc::sync_channel(1);
+        std::thread::spawn(move || tell.send(child.wait_with_output()));
+        let Ok(output) = told.recv_timeout(DEADLINE) else {
+            kill(pid);
+            panic!("it neither started nor refused to");
+        };
+        let output = output.unwrap();
         assert!(!output.status.success(), "it started");
         String::from_utf8_lossy(&output.stderr).into_owned()
     }
@@ -209,7 +217,7 @@ impl Answer {
 }
 
 /// One connection per request: slow, simple, and without a runtime.
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(crate) struct Client {
     pub(crate) address: String,
 }

@@ -16,8 +16,11 @@ async fn a_sandbox_is_made_read_listed_changed_and_ended() {
             .post(&format!("{prefix}/sandboxes"), body)
             .await
             .expect(202);
+        let location = made.header("location").to_owned();
+        assert!(!made.header("x-request-id").is_empty());
         let made = made.json();
         let id = made["id"].as_str().unwrap();
+        assert_eq!(location, format!("/v1/sandboxes/{id}"));
         assert_eq!(made["status"]["state"], "Running");
         assert_eq!(made["status"]["reason"], "CONTAINER_RUNNING");
         assert_eq!(made["metadata"], json!({"team": "a"}));
