@@ -2,6 +2,8 @@
 
 import json
 import subprocess
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 def test_an_unknown_command_gets_the_nearest(osb):
@@ -90,3 +92,20 @@ def test_server_and_doctor_stay_reachable(osb):
     assert "--config" in osb("server", "--help").stdout
     assert osb("doctor", code=None).returncode in (0, 1)
     assert "first word" in osb("--no-color", "server", code=2).stderr
+
+
+def test_a_server_that_is_too_old(osb):
+    class Old(BaseHTTPRequestHandler):
+        def do_GET(self):
+            self.send_response(404)
+            self.end_headers()
+            self.wfile.write(b'{"detail": "Not Found"}')
+
+        def log_message(self, *_):
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Old) as old:
+        threading.Thread(target=old.serve_forever, daemon=True).start()
+        said = osb("events", "-f", code=1, env={"OPEN_SANDBOX_DOMAIN": "127.0.0.1:%d" % old.server_port}).stderr
+        old.shutdown()
+    assert "older" in said

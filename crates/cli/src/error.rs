@@ -143,6 +143,9 @@ fn next_of_remote(error: &opensandbox::Error, config: Option<&Config>) -> Option
             false => "give a key: osb --api-key KEY …, or osb config set connection.api_key KEY"
                 .to_owned(),
         }),
+        _ if is_unknown_request(error) => Some(format!(
+            "the server at {domain} does not have this; it may be an older one"
+        )),
         _ => match error.code()? {
             code if code.ends_with("SANDBOX_NOT_FOUND") => {
                 Some("list the sandboxes there are: osb ls".to_owned())
@@ -153,6 +156,15 @@ fn next_of_remote(error: &opensandbox::Error, config: Option<&Config>) -> Option
             code if code.contains("PAUSED") => Some("osb sandbox resume SANDBOX_ID".to_owned()),
             _ => None,
         },
+    }
+}
+
+/// An answer as servers give it to what they have never heard of.
+fn is_unknown_request(error: &opensandbox::Error) -> bool {
+    let status = error.status().map(|status| status.as_u16());
+    match error.code() {
+        None => matches!(status, Some(404 | 405 | 501)),
+        Some(_) => status == Some(501),
     }
 }
 
