@@ -9,6 +9,9 @@
 //!
 //! There is no Jupyter server. A run that finds its context busy waits its turn. An interpreter
 //! that dies is reported at once, and the next run starts a new one.
+//!
+//! A cell has no input, because the protocol has no way to send it any: `input()` and `getpass()`
+//! fail at once with an error that says so, and standard input is empty.
 
 mod context;
 mod contexts;
