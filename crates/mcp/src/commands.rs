@@ -133,6 +133,8 @@ struct LogsAnswer {
     content: String,
     /// Give it as cursor to read on.
     cursor: Option<u64>,
+    /// There is more to read at once, with the cursor.
+    more: bool,
     /// Whether the command still runs.
     running: bool,
     exit_code: Option<i32>,
@@ -399,14 +401,17 @@ async fn logs(call: Call, arguments: ReadLogs) -> Outcome {
             read.cursor
         },
         content,
-        running: status.running || is_cut,
-        exit_code: status.exit_code.filter(|_| !is_cut),
+        more: is_cut,
+        running: status.running,
+        exit_code: status.exit_code,
     }))
 }
 
 /// As much of the logs as one answer takes; the rest is read with the cursor.
 fn head(mut text: String) -> (String, bool) {
-    if text.len() <= STREAM_BYTES_MAX {
+    // What was not text takes another number of bytes here than there, so that the place of a cut
+    // would not be known.
+    if text.len() <= STREAM_BYTES_MAX || text.contains(char::REPLACEMENT_CHARACTER) {
         return (text, false);
     }
     text.truncate(text.floor_char_boundary(STREAM_BYTES_MAX));

@@ -67,8 +67,13 @@ async def commands(session, one):
     assert late["exit_code"] == -1
     long = await session.call("command_run", sandbox_id=one, command="seq 100000")
     assert long["truncated"] and long["logs"]["stdout"][0]["text"].endswith("100000\n")
-    page = await session.call("command_logs", sandbox_id=one, execution_id=long["id"], cursor=500000)
-    assert page["content"] and page["cursor"] > 500000
+    text, page = "", {"cursor": 0, "more": True}
+    while page["more"]:
+        page = await session.call(
+            "command_logs", sandbox_id=one, execution_id=long["id"], cursor=page["cursor"])
+        text += page["content"]
+    assert text == "".join(f"{number}\n" for number in range(1, 100001))
+    assert page["exit_code"] == 0
     background = await session.call(
         "command_run", sandbox_id=one, command="echo begun; exec sleep 600", background=True)
     named = {"sandbox_id": one, "execution_id": background["id"]}
