@@ -105,3 +105,9 @@ test-code: build ## The published code interpreter at a real server. Needs root.
 .PHONY: bench-code
 bench-code: build ## Code contexts beside python3 alone and Jupyter kernels.
 	tests/clients/code/bench
+
+.PHONY: test-docker
+test-docker: build ## The Docker backend: its own tests, the suite of all backends, the published clients (root).
+	cargo build --locked -p execd
+	cargo test --locked -p docker --test docker
+	tests/docker/clients

@@ -34,6 +34,8 @@ usage: execd [OPTIONS] [-- ENTRYPOINT...]
   --listen-path PATH   bind and serve on a unix socket at PATH
   --token-fd N         read the access token from this descriptor
   --access-token TOKEN the access token (also EXECD_ACCESS_TOKEN)
+  --handoff PATH       ask for token, environment and listening socket at this unix socket,
+                       or for token and environment on standard input (-)
   --log-fd N           where ENTRYPOINT's output goes
   --help               this text
 ";
@@ -47,6 +49,8 @@ pub struct Options {
     /// `None` = no TCP.
     pub port: Option<u16>,
     pub token_fd: Option<RawFd>,
+    /// Where a backend that cannot pass descriptors hands over what must not be seen.
+    pub handoff: Option<PathBuf>,
     /// Given on the command line or in the environment, where other processes can read it;
     /// `start` moves it into a descriptor and starts over without it.
     pub exposed_token: Option<OsString>,
@@ -112,6 +116,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, E
             }
             Some("--log-fd") => options.log_fd = Some(descriptor("--log-fd", value("--log-fd")?)?),
             Some("--listen-path") => options.listen_path = Some(value("--listen-path")?.into()),
+            Some("--handoff") => options.handoff = Some(value("--handoff")?.into()),
             Some("--access-token") => options.exposed_token = Some(value("--access-token")?),
             Some("--port") => {
                 let port = number::<u16>("--port", "a port number", value("--port")?)?;

@@ -11,6 +11,7 @@ pub mod args;
 mod code;
 mod command;
 mod files;
+mod handoff;
 mod http;
 mod identity;
 mod init;
@@ -27,5 +28,6 @@ mod session;
 mod start;
 mod state;
 mod sys;
+mod tunnel;
 
 pub use start::run;

@@ -1,14 +1,16 @@
 //! From arguments to a serving daemon, by the shortest way: the budget from exec to
 //! answering is three milliseconds.
 
+use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::fd::AsRawFd as _;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixListener;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 
@@ -17,6 +19,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::args::{self, ENVS_VARIABLE, Options, TOKEN_VARIABLE};
 use crate::command::Commands;
+use crate::handoff::{self, Handoff};
 use crate::http::{App, Token};
 use crate::identity::Accounts;
 use crate::init::Signals;
@@ -46,6 +49,10 @@ enum Error {
     },
     #[error("the access token could not be read")]
     Token { source: io::Error },
+    #[error(
+        "what the backend hands over could not be had from {path}; a sandbox is started by its backend only"
+    )]
+    Handoff { path: String, source: io::Error },
     #[error("TCP port {port} could not be bound, and there is no unix socket to serve")]
     Port { port: u16, source: io::Error },
     #[error("the unix socket {path} could not be bound")]
@@ -81,8 +88,15 @@ fn serve(mut options: Options) -> Result<ExitCode, Error> {
     // Commands run as the same user: without this they could take the daemon's memory and
     // descriptors, the host's log file among them. Nothing can refuse it.
     let _ = rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable);
-    let token = read_token(&options)?;
-    let unix = unix_listeners(&options)?;
+    let mut handoff = options.handoff.as_deref().map(take_over).transpose()?;
+    let token = match &handoff {
+        Some(handoff) => Token::new(handoff.message.token.as_bytes()),
+        None => read_token(&options)?,
+    };
+    let mut unix = unix_listeners(&options)?;
+    if let Some(listener) = handoff.as_mut().and_then(|handoff| handoff.listener.take()) {
+        unix.push(ready_listener(listener).map_err(runtime_error)?);
+    }
     let tcp = tcp_listener(&options, unix.is_empty())?;
     if unix.is_empty() && tcp.is_none() {
         return Err(Error::NoListener);
@@ -93,7 +107,8 @@ fn serve(mut options: Options) -> Result<ExitCode, Error> {
         .then(Signals::block)
         .transpose()
         .map_err(runtime_error)?;
-    let shared = Arc::new(share(&options)?);
+    let given = handoff.as_ref().map(|handoff| &handoff.message.env);
+    let shared = Arc::new(share(&options, given)?);
     let app = App::new(&shared, token);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -107,6 +122,9 @@ fn serve(mut options: Options) -> Result<ExitCode, Error> {
         if let Some(listener) = tcp {
             let listener = tokio::net::TcpListener::from_std(listener).map_err(runtime_error)?;
             tokio::spawn(app.clone().serve_tcp(listener));
+        }
+        if let Some(handoff) = &mut handoff {
+            Handoff::serving(handoff.connection());
         }
         let prober = Arc::clone(&shared);
         tokio::spawn(async move { code::answer_probe(&prober).await });
@@ -154,8 +172,11 @@ fn hide_token(token: &OsStr) -> Error {
     Error::Restart { source }
 }
 
-fn share(options: &Options) -> Result<Shared, Error> {
+fn share(options: &Options, given: Option<&BTreeMap<String, String>>) -> Result<Shared, Error> {
     let mut environment = Environment::inherited(&[TOKEN_VARIABLE]);
+    for (name, value) in given.into_iter().flatten() {
+        environment.set(name, value);
+    }
     if environment.get("PATH").is_none() {
         environment.set("PATH", DEFAULT_PATH);
     }
@@ -233,9 +254,8 @@ fn unix_listeners(options: &Options) -> Result<Vec<UnixListener>, Error> {
             fd,
             source,
         };
-        let listener = UnixListener::from(sys::inherited(fd).map_err(failed)?);
-        listener.set_nonblocking(true).map_err(failed)?;
-        listeners.push(listener);
+        let inherited = sys::inherited(fd).map_err(failed)?;
+        listeners.push(ready_listener(inherited).map_err(failed)?);
     }
     if let Some(path) = &options.listen_path {
         let bound = UnixListener::bind(path)
@@ -246,6 +266,19 @@ fn unix_listeners(options: &Options) -> Result<Vec<UnixListener>, Error> {
         })?);
     }
     Ok(listeners)
+}
+
+fn ready_listener(fd: OwnedFd) -> io::Result<UnixListener> {
+    let listener = UnixListener::from(fd);
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn take_over(path: &Path) -> Result<Handoff, Error> {
+    handoff::receive(path).map_err(|source| Error::Handoff {
+        path: path.display().to_string(),
+        source,
+    })
 }
 
 /// With a unix socket at hand a taken port is a warning: the control plane does not need

@@ -62,6 +62,50 @@ pub(crate) fn of(sandbox: &Sandbox, owner: &str, store: &str) -> BTreeMap<String
     ])
 }
 
+/// The published server's names start with this; all others are the user's metadata.
+const PUBLISHED: &str = "opensandbox.io/";
+
+/// From the labels that the published server puts on a container, those from which a new store
+/// adopts it. That server keeps no token, so the sandbox gets one that only our proxy asks for.
+pub fn published(
+    labels: &BTreeMap<String, String>,
+    image: &str,
+    created_at: Timestamp,
+) -> BTreeMap<String, String> {
+    let ours = |name: &str| labels.get(&format!("{PUBLISHED}{name}"));
+    let seconds = |text: &String| text.parse().ok().map(Duration::from_secs);
+    let expires_at = ours("expires-at").and_then(|text| {
+        // A time without a zone is UTC there.
+        let with_zone = || format!("{text}Z").parse::<Timestamp>();
+        text.parse().or_else(|_| with_zone()).ok()
+    });
+    let platform = ours("platform-os").zip(ours("platform-arch"));
+    let extensions = labels.iter().filter_map(|(name, value)| {
+        let name = name.strip_prefix(PUBLISHED)?.strip_prefix("extensions.")?;
+        Some((name.to_owned(), value.clone()))
+    });
+    let metadata = labels.iter().filter(|it| !it.0.starts_with(PUBLISHED));
+    let kept = Kept {
+        origin: Origin::Image(image.to_owned()),
+        platform: platform.map(|(os, arch)| Platform {
+            os: os.clone(),
+            arch: arch.clone(),
+        }),
+        entrypoint: None,
+        metadata: metadata.map(|(k, v)| (k.clone(), v.clone())).collect(),
+        extensions: extensions.collect(),
+        created_at,
+        timeout: expires_at.and_then(|at| Duration::try_from(at.duration_since(created_at)).ok()),
+        renew_on_access: ours("access-renew-extend-seconds").and_then(seconds),
+        access_token: SecretString::from(uuid::Uuid::new_v4().simple().to_string()),
+    };
+    let record = serde_json::to_string(&kept).expect("maps have text keys, so this is valid JSON");
+    let mut labels = labels.clone();
+    labels.insert(OWNER.to_owned(), crate::Config::default().owner);
+    labels.insert(RECORD.to_owned(), record);
+    labels
+}
+
 /// A sandbox of a lost store, as far as its labels tell. `None` when they do not tell enough.
 ///
 /// Renewals were lost with the store, so it gets its whole lifetime once more: living a little
@@ -89,4 +133,42 @@ pub(crate) fn adopt(observed: &Observed, now: Timestamp) -> Option<Sandbox> {
         exit: None,
         access_token: kept.access_token,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::ObservedState;
+
+    #[test]
+    fn a_sandbox_of_the_published_server_can_be_adopted() {
+        let labels = [
+            ("opensandbox.io/id", "a"),
+            (
+                "opensandbox.io/expires-at",
+                "2026-01-01T01:00:00.000000+00:00",
+            ),
+            ("opensandbox.io/platform-os", "linux"),
+            ("opensandbox.io/platform-arch", "amd64"),
+            ("opensandbox.io/extensions.pool", "warm"),
+            ("team", "blue"),
+        ];
+        let labels = labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+        let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
+        let observed = Observed {
+            id: "a".parse().unwrap(),
+            state: ObservedState::Running,
+            labels: published(&labels, "python:3.11", now),
+            started_at: Some(now),
+        };
+        assert_eq!(observed.labels[OWNER], crate::Config::default().owner);
+        let sandbox = adopt(&observed, now).unwrap();
+        assert_eq!(
+            sandbox.metadata,
+            BTreeMap::from([("team".to_owned(), "blue".to_owned())])
+        );
+        assert_eq!(sandbox.timeout, Some(Duration::from_secs(3600)));
+        assert_eq!(sandbox.extensions["pool"], "warm");
+        assert_eq!(sandbox.platform.unwrap().arch, "amd64");
+    }
 }

@@ -161,11 +161,20 @@ fn examine(arguments: &DoctorArguments) -> Result<bool, Failure> {
     let sources = config::sources(arguments.config.clone(), Vec::new(), environment());
     let loaded =
         config::load(&sources).map_err(|problems| Failure::unusable(problems.to_string()))?;
-    let settings = run::embedded(&loaded.settings).map_err(|error| Failure {
-        message: format!("cannot find the own program: {error}"),
+    let own_program = |error: std::io::Error| Failure {
+        message: error.to_string(),
         code: 1,
-    })?;
-    let report = runtime::doctor::run(&(&settings).into());
+    };
+    let report = match loaded.settings.runtime.kind {
+        config::RuntimeKind::Docker => {
+            let settings = run::docker(&loaded.settings).map_err(own_program)?;
+            engine_report(&settings).map_err(own_program)?
+        }
+        _ => {
+            let settings = run::embedded(&loaded.settings).map_err(own_program)?;
+            runtime::doctor::run(&(&settings).into())
+        }
+    };
     let text = if arguments.json {
         format!("{:#}\n", report.to_json())
     } else {
@@ -173,6 +182,32 @@ fn examine(arguments: &DoctorArguments) -> Result<bool, Failure> {
     };
     print(&text)?;
     Ok(report.is_able())
+}
+
+/// What the Docker engine can do, in the doctor's form.
+fn engine_report(settings: &docker::Config) -> std::io::Result<runtime::doctor::Report> {
+    use docker::doctor::Verdict;
+    use runtime::doctor::{Check, Report, Section, Status};
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()?;
+    let findings = runtime.block_on(docker::doctor::examine(settings));
+    let check = |finding: docker::doctor::Finding| Check {
+        name: finding.name,
+        status: match finding.verdict {
+            Verdict::Good => Status::Ok,
+            Verdict::Poor => Status::Degraded,
+            Verdict::Bad => Status::Failed,
+        },
+        detail: finding.detail,
+        fix: None,
+    };
+    Ok(Report {
+        sections: vec![Section {
+            name: "Docker engine",
+            checks: findings.into_iter().map(check).collect(),
+        }],
+    })
 }
 
 struct Failure {

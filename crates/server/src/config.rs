@@ -37,6 +37,8 @@ section! {
         embedded: Embedded = Embedded::default(),
         /// A Docker engine as the runtime.
         docker: Docker = Docker::default(),
+        /// A kernel of its own for every sandbox, with the Docker runtime.
+        secure_runtime: SecureRuntime = SecureRuntime::default(),
         /// Where acknowledged facts are kept.
         store: Store = Store::default(),
         /// What sandboxes may mount.
@@ -111,8 +113,12 @@ section! {
 
     /// A Docker engine as the runtime.
     pub struct Docker {
-        /// The engine's address; default: DOCKER_HOST, else the local socket.
+        /// The engine's address, as unix:///path. Default: DOCKER_HOST, else
+        /// unix:///var/run/docker.sock.
         host: Option<String> = None,
+        /// Where control sockets, tokens, execd and, by default, the database are kept. The engine
+        /// must see it under the same name.
+        data_dir: PathBuf = PathBuf::from("/var/lib/opensandbox/docker"),
         /// host, bridge, none, or the name of a network.
         network_mode: String = "bridge".to_owned(),
         /// Seconds to wait for one call of the engine.
@@ -136,12 +142,20 @@ section! {
         sandbox_binds: Vec<String> = Vec::new(),
     }
 
+    /// A kernel of its own for every sandbox, with the Docker runtime.
+    pub struct SecureRuntime {
+        /// gvisor, kata, or empty for none. Any other name needs docker_runtime.
+        kind as "type": String = String::new(),
+        /// The engine's name of it. Default: runsc for gvisor, kata-runtime for kata.
+        docker_runtime: Option<String> = None,
+    }
+
     /// Where acknowledged facts are kept.
     pub struct Store {
         /// sqlite or postgresql.
         kind as "type": StoreKind = StoreKind::Sqlite,
         /// The database file. Default: opensandbox.db in embedded.data_dir, with the Docker
-        /// runtime ~/.opensandbox/opensandbox.db.
+        /// runtime in docker.data_dir.
         path: Option<PathBuf> = None,
         /// A PostgreSQL server.
         postgresql: Postgresql = Postgresql::default(),
@@ -310,8 +324,7 @@ fn check_server(server: &Server, problems: &mut Problems) {
 
 fn check_runtime(config: &Config, problems: &mut Problems) {
     let missing = match config.runtime.kind {
-        RuntimeKind::Embedded => None,
-        RuntimeKind::Docker => Some("docker"),
+        RuntimeKind::Embedded | RuntimeKind::Docker => None,
         RuntimeKind::Kubernetes => Some("kubernetes"),
     };
     if let Some(kind) = missing {
@@ -319,6 +332,7 @@ fn check_runtime(config: &Config, problems: &mut Problems) {
             "runtime.type = {kind:?} is not supported yet; use \"embedded\", which needs no engine"
         ));
     }
+    check_docker(config, problems);
     if config.store.kind == StoreKind::Postgresql && config.store.postgresql.dsn.is_none() {
         problems.add(
             "store.type = \"postgresql\" needs store.postgresql.dsn (or \
@@ -340,7 +354,11 @@ fn check_runtime(config: &Config, problems: &mut Problems) {
             ));
         }
     }
-    let paths = [Some(&config.embedded.data_dir), config.store.path.as_ref()];
+    let paths = [
+        Some(&config.embedded.data_dir),
+        Some(&config.docker.data_dir),
+        config.store.path.as_ref(),
+    ];
     for path in paths.into_iter().flatten() {
         if !path.is_absolute() && !path.starts_with("~") {
             problems.add(format!(
@@ -348,6 +366,46 @@ fn check_runtime(config: &Config, problems: &mut Problems) {
                 path.display()
             ));
         }
+    }
+}
+
+fn check_docker(config: &Config, problems: &mut Problems) {
+    if let Some(host) = &config.docker.host
+        && let Err(problem) = docker::socket(host)
+    {
+        problems.add(format!("docker.host: {problem}"));
+    }
+    let secure = &config.secure_runtime;
+    if secure.kind.is_empty() {
+        if secure.docker_runtime.is_some() {
+            problems.add("secure_runtime.docker_runtime has no effect without secure_runtime.type");
+        }
+    } else if config.runtime.kind != RuntimeKind::Docker {
+        problems.add(
+            "secure_runtime.type needs runtime.type = \"docker\": the embedded runtime isolates \
+             sandboxes by the kernel's own means only",
+        );
+    } else if secure.runtime().is_none() {
+        problems.add(format!(
+            "secure_runtime.type = {:?} is neither gvisor nor kata; name the engine's runtime in \
+             secure_runtime.docker_runtime",
+            secure.kind
+        ));
+    }
+}
+
+impl SecureRuntime {
+    /// The engine's runtime that sandboxes run in.
+    pub fn runtime(&self) -> Option<String> {
+        if self.kind.is_empty() {
+            return None;
+        }
+        let usual = match self.kind.as_str() {
+            "gvisor" => Some("runsc"),
+            "kata" => Some("kata-runtime"),
+            _ => None,
+        };
+        self.docker_runtime.clone().or(usual.map(str::to_owned))
     }
 }
 
@@ -393,6 +451,7 @@ fn expand_home(config: &mut Config, home: Option<&Path>) {
     let Some(home) = home else { return };
     let paths = [
         Some(&mut config.embedded.data_dir),
+        Some(&mut config.docker.data_dir),
         config.store.path.as_mut(),
     ];
     for path in paths.into_iter().flatten() {

@@ -181,9 +181,14 @@ async fn open_backend(config: &Config) -> Result<Arc<dyn Backend>, Error> {
                 .map_err(Error::Backend)?;
             Ok(Arc::new(backend))
         }
-        RuntimeKind::Docker | RuntimeKind::Kubernetes => {
-            unreachable!("refused when the settings were read")
+        RuntimeKind::Docker => {
+            let settings = docker(config).map_err(io_error("finding the own program"))?;
+            let backend = docker::Docker::open(settings)
+                .await
+                .map_err(Error::Backend)?;
+            Ok(Arc::new(backend))
         }
+        RuntimeKind::Kubernetes => unreachable!("refused when the settings were read"),
     }
 }
 
@@ -222,6 +227,35 @@ pub fn embedded(config: &Config) -> io::Result<runtime::Config> {
     Ok(settings)
 }
 
+/// The Docker runtime's own settings.
+pub(crate) fn docker(config: &Config) -> io::Result<docker::Config> {
+    let ours = &config.docker;
+    let mut settings = docker::Config::new(&ours.data_dir)?;
+    if let Some(execd) = &config.runtime.execd_path {
+        settings.execd.clone_from(execd);
+    }
+    let host = ours
+        .host
+        .clone()
+        .or_else(|| std::env::var("DOCKER_HOST").ok());
+    if let Some(host) = host.filter(|host| !host.is_empty()) {
+        settings.socket = docker::socket(&host).map_err(io::Error::other)?;
+    }
+    settings.network_mode.clone_from(&ours.network_mode);
+    settings.call_timeout = Duration::from_secs(ours.api_timeout.max(1));
+    settings
+        .drop_capabilities
+        .clone_from(&ours.drop_capabilities);
+    settings.apparmor_profile.clone_from(&ours.apparmor_profile);
+    settings.seccomp_profile = ours.seccomp_profile.as_ref().map(PathBuf::from);
+    settings.no_new_privileges = ours.no_new_privileges;
+    settings.pids_limit = ours.pids_limit;
+    settings.env.clone_from(&ours.sandbox_env);
+    settings.binds.clone_from(&ours.sandbox_binds);
+    settings.secure_runtime = config.secure_runtime.runtime();
+    Ok(settings)
+}
+
 async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Error> {
     let opened: Result<Arc<dyn Store>, _> = match (config.store.kind, &config.store.postgresql.dsn)
     {
@@ -240,5 +274,8 @@ fn database_path(config: &Config) -> PathBuf {
         .store
         .path
         .clone()
-        .unwrap_or_else(|| config.embedded.data_dir.join(NAME))
+        .unwrap_or_else(|| match config.runtime.kind {
+            RuntimeKind::Docker => config.docker.data_dir.join(NAME),
+            _ => config.embedded.data_dir.join(NAME),
+        })
 }

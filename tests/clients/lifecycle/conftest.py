@@ -70,7 +70,8 @@ def server():
     config = home / "config.toml"
     sections = {
         "embedded": f'[embedded]\ndata_dir = "{home}/data"\n',
-        "docker": '[docker]\nnetwork_mode = "bridge"\n',
+        # DOCKER_HOST says where the engine is; tests/docker/engine sets it.
+        "docker": f'[docker]\nnetwork_mode = "bridge"\ndata_dir = "{home}/data"\n',
     }
     config.write_text(
         f'[server]\nhost = "127.0.0.1"\nport = {port}\napi_key = "{API_KEY}"\n'

@@ -31,7 +31,7 @@ pub(crate) use problem::Problem;
 
 use crate::limits;
 use crate::state::Shared;
-use crate::{code, command, files, isolated, metrics, proxy, pty, session};
+use crate::{code, command, files, isolated, metrics, proxy, pty, session, tunnel};
 
 /// The whole API, ready to be served.
 #[derive(Clone)]
@@ -53,6 +53,7 @@ impl App {
             .merge(proxy::router(Arc::clone(shared)))
             .merge(pty::router(Arc::clone(shared)))
             .merge(session::router(Arc::clone(shared)))
+            .merge(tunnel::router())
             .fallback(unknown_route)
             .method_not_allowed_fallback(wrong_method)
             .layer(DefaultBodyLimit::max(limits::JSON_BODY_BYTES));

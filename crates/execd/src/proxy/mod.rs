@@ -26,7 +26,8 @@ use http::{StatusCode, Uri, Version};
 use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 
-use self::pool::{Failure, Pool};
+use self::pool::Pool;
+pub(crate) use self::pool::{Failure, dial};
 use crate::{http::Problem, state::Shared};
 
 /// Each direction of a tunnel holds one buffer of this size: large enough that a transfer is not

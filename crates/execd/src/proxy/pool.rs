@@ -43,7 +43,7 @@ struct Idle {
 
 /// Why there is no answer from the service.
 #[derive(Debug)]
-pub(super) enum Failure {
+pub(crate) enum Failure {
     Refused(io::Error),
     TimedOut,
     Broken(hyper::Error),
@@ -154,18 +154,9 @@ fn repeated(request: &Request) -> Option<Request> {
     Some(copy)
 }
 
-/// A new connection to whatever listens on `port`, of either address family.
+/// A new HTTP connection to whatever listens on `port`.
 async fn connect(port: u16) -> Result<SendRequest<Body>, Failure> {
-    let stream = match open((Ipv4Addr::LOCALHOST, port).into()).await {
-        Err(Failure::Refused(first)) => match open((Ipv6Addr::LOCALHOST, port).into()).await {
-            // The first says more: a sandbox without IPv6 fails the second in its own way.
-            Err(Failure::Refused(_)) => return Err(Failure::Refused(first)),
-            other => other?,
-        },
-        other => other?,
-    };
-    // Small messages of a WebSocket must not wait for more.
-    let _ = stream.set_nodelay(true);
+    let stream = dial(port).await?;
     let (sender, connection) = http1::Builder::new()
         // Servers that compare names by case exist; none wants them in lower case.
         .title_case_headers(true)
@@ -177,6 +168,21 @@ async fn connect(port: u16) -> Result<SendRequest<Body>, Failure> {
         let _ = connection.with_upgrades().await;
     });
     Ok(sender)
+}
+
+/// A byte stream to whatever listens on `port`, of either address family.
+pub(crate) async fn dial(port: u16) -> Result<TcpStream, Failure> {
+    let stream = match open((Ipv4Addr::LOCALHOST, port).into()).await {
+        Err(Failure::Refused(first)) => match open((Ipv6Addr::LOCALHOST, port).into()).await {
+            // The first says more: a sandbox without IPv6 fails the second in its own way.
+            Err(Failure::Refused(_)) => return Err(Failure::Refused(first)),
+            other => other?,
+        },
+        other => other?,
+    };
+    // Small messages of a WebSocket must not wait for more.
+    let _ = stream.set_nodelay(true);
+    Ok(stream)
 }
 
 async fn open(address: SocketAddr) -> Result<TcpStream, Failure> {

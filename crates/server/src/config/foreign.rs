@@ -96,17 +96,8 @@ pub const WITHOUT_MEANING: &[WithoutMeaning] = &[
     unused("egress.requests", NO_EGRESS),
     unused("egress.limits", NO_EGRESS),
     refused("egress.upstream_proxy", NO_EGRESS),
-    only(
-        "secure_runtime.type",
-        "",
-        "sandboxes are isolated by the kernel's own means only",
-    ),
-    unused(
-        "secure_runtime.docker_runtime",
-        "secure_runtime.type is not supported",
-    ),
     unused(
         "secure_runtime.k8s_runtime_class",
-        "secure_runtime.type is not supported",
+        "it is for Kubernetes; the Docker runtime uses secure_runtime.docker_runtime",
     ),
 ];

@@ -131,10 +131,35 @@ redis.enabled = false
     for expected in [
         "FILE line 1: tenants is not supported: there is one tenant",
         "FILE line 4: ingress.mode is not supported: endpoints go through",
-        "FILE line 6: secure_runtime.type is not supported: sandboxes are isolated",
+        "secure_runtime.type needs runtime.type",
     ] {
         assert!(problem.contains(expected), "{expected} not in {problem}");
     }
+}
+
+#[test]
+fn the_docker_runtime_is_checked() {
+    let docker = |rest: &str| problems(&format!("[runtime]\ntype = 'docker'\n{rest}"), &[]);
+    let secure = |rest: &str| docker(&format!("[secure_runtime]\n{rest}"));
+    assert_eq!(docker("").unwrap().secure_runtime.runtime(), None);
+    let runtime = |rest: &str| secure(rest).unwrap().secure_runtime.runtime().unwrap();
+    assert_eq!(runtime("type = 'gvisor'"), "runsc");
+    assert_eq!(
+        runtime("type = 'kata'\ndocker_runtime = 'kata-qemu'"),
+        "kata-qemu"
+    );
+    for (rest, expected) in [
+        ("type = 'firecracker'", "docker_runtime"),
+        ("docker_runtime = 'runsc'", "no effect"),
+    ] {
+        let problem = secure(rest).unwrap_err();
+        assert!(problem.contains(expected), "{expected} not in {problem}");
+    }
+    let remote = docker("[docker]\nhost = 'tcp://10.0.0.1:2375'").unwrap_err();
+    assert!(
+        remote.contains("docker.host: an engine at tcp://"),
+        "{remote}"
+    );
 }
 
 #[test]

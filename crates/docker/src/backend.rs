@@ -1,0 +1,442 @@
+//! The Docker backend behind the trait that the lifecycle service speaks.
+
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::fs::File;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use api::id::{SandboxId, SnapshotId};
+use async_trait::async_trait;
+use jiff::Timestamp;
+use lifecycle::backend::{
+    Backend, Capabilities, ConnectError, Created, Error, Event, LogQuery, Logs, Observed, Platform,
+    PullProgress, SnapshotDetails, Source, Spec, Stream, Target,
+};
+use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::create::create;
+use crate::directory::{Layout, failed};
+use crate::engine::{Engine, Failure, unavailable};
+use crate::image::{self, Images};
+use crate::index::{Index, Sandbox, State};
+use crate::{describe, dial, feed, logs, removal, snapshot};
+
+/// Creations that the engine is asked for at once; the others wait their turn. An engine works
+/// them off one after the other in many places, and more only add to each other's latency.
+const CREATIONS_MAX: usize = 32;
+
+/// Processors of which a second execd may lie beside the first.
+const ARCHITECTURES: [&str; 5] = ["amd64", "arm64", "riscv64", "ppc64le", "s390x"];
+
+/// The Docker backend. Cheap to clone; all clones are one.
+#[derive(Clone)]
+pub struct Docker {
+    shared: Arc<Shared>,
+}
+
+impl fmt::Debug for Docker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let data_dir = &self.shared.config.data_dir;
+        f.debug_struct("Docker")
+            .field("data_dir", data_dir)
+            .finish()
+    }
+}
+
+/// What all sandboxes share.
+pub(crate) struct Shared {
+    pub(crate) config: Config,
+    pub(crate) engine: Engine,
+    pub(crate) layout: Layout,
+    pub(crate) images: Images,
+    pub(crate) index: Index,
+    /// The seccomp profile's text.
+    pub(crate) seccomp: Option<String>,
+    /// By processor: execd's digest, and the directory it is mounted from.
+    programs: HashMap<String, (String, String)>,
+    creations: Semaphore,
+    /// Creations that were given up while the engine did not answer.
+    abandoned: Mutex<HashSet<SandboxId>>,
+    stop: CancellationToken,
+    _lock: File,
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        self.stop.cancel();
+    }
+}
+
+impl Docker {
+    /// Connects to the engine and takes back the sandboxes that it has.
+    pub async fn open(config: Config) -> Result<Self, Error> {
+        let engine = Engine::connect(&config.socket, config.call_timeout).await?;
+        let info = engine.info().await?;
+        check_runtime(&config, &info)?;
+        let seccomp = seccomp(config.seccomp_profile.as_deref())?;
+        let layout = Layout::new(&config.data_dir);
+        let lock = layout.open().await?;
+        let programs = {
+            let (layout, execd) = (layout.clone(), config.execd.clone());
+            let installed = tokio::task::spawn_blocking(move || install(&layout, &execd));
+            installed
+                .await
+                .map_err(|panic| Error::Internal(panic.to_string()))??
+        };
+        let shared = Arc::new(Shared {
+            engine: engine.clone(),
+            layout,
+            images: Images::default(),
+            index: Index::default(),
+            seccomp,
+            programs,
+            creations: Semaphore::new(CREATIONS_MAX),
+            abandoned: Mutex::default(),
+            stop: CancellationToken::new(),
+            _lock: lock,
+            config,
+        });
+        let stream = feed::events(&engine, Timestamp::now());
+        feed::sync(&shared).await.map_err(Failure::into_error)?;
+        shared.images.fed(true);
+        shared.tidy().await?;
+        let stop = shared.stop.clone();
+        tokio::spawn(feed::follow(Arc::downgrade(&shared), stream, engine, stop));
+        Ok(Self { shared })
+    }
+}
+
+/// A secure runtime that the engine lacks would only show when the first sandbox fails.
+pub(crate) fn check_runtime(
+    config: &Config,
+    info: &bollard::models::SystemInfo,
+) -> Result<(), Error> {
+    let Some(wanted) = &config.secure_runtime else {
+        return Ok(());
+    };
+    let known = info.runtimes.clone().unwrap_or_default();
+    if !known.contains_key(wanted) {
+        let mut names: Vec<_> = known.into_keys().collect();
+        names.sort();
+        return Err(unavailable(format!(
+            "secure_runtime asks for the runtime {wanted:?}, which the engine does not have (it \
+             has {}); add it to the engine's daemon.json under \"runtimes\" and restart the engine",
+            names.join(", ")
+        )));
+    }
+    if matches!(config.network_mode.as_str(), "host" | "none") {
+        return Err(unavailable(format!(
+            "docker.network_mode = {:?} does not go with secure_runtime: a sandbox with a kernel \
+             of its own is reached over its network; use \"bridge\" or a network's name",
+            config.network_mode
+        )));
+    }
+    Ok(())
+}
+
+fn seccomp(path: Option<&Path>) -> Result<Option<String>, Error> {
+    let Some(path) = path else { return Ok(None) };
+    let name = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| failed(format!("reading the seccomp profile {name}"), source))?;
+    match serde_json::from_str::<serde_json::Value>(&text) {
+        // The engine takes it within one line of its own.
+        Ok(profile) => Ok(Some(profile.to_string())),
+        Err(error) => Err(unavailable(format!(
+            "the seccomp profile {name} is not JSON: {error}"
+        ))),
+    }
+}
+
+/// Places execd for this processor, and for every other of which there is one.
+fn install(layout: &Layout, execd: &Path) -> Result<HashMap<String, (String, String)>, Error> {
+    let mut programs = HashMap::new();
+    let mut place = |arch: &str, program: &Path| {
+        let (digest, directory) = layout.install(program)?;
+        programs.insert(arch.to_owned(), (digest, directory.display().to_string()));
+        Ok::<_, Error>(())
+    };
+    place(own_architecture(), execd)?;
+    for arch in ARCHITECTURES {
+        let mut name = execd.file_name().unwrap_or_default().to_owned();
+        name.push(format!("-{arch}"));
+        let other = execd.with_file_name(name);
+        if arch != own_architecture() && other.is_file() {
+            place(arch, &other)?;
+        }
+    }
+    Ok(programs)
+}
+
+/// In Go's names, which engines use.
+fn own_architecture() -> &'static str {
+    match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    }
+}
+
+impl Shared {
+    /// Sandboxes have a kernel of their own.
+    pub(crate) fn is_secure(&self) -> bool {
+        self.config.secure_runtime.is_some()
+    }
+
+    /// The digest and the directory of the execd for a platform.
+    pub(crate) fn program(&self, platform: &Platform) -> Option<(&str, &str)> {
+        let (digest, directory) = self.programs.get(&platform.arch)?;
+        Some((digest, directory))
+    }
+
+    /// Remembers to remove a container that may yet appear.
+    pub(crate) fn abandon(&self, id: &SandboxId) {
+        self.abandoned
+            .lock()
+            .expect("no panic while held")
+            .insert(id.clone());
+    }
+
+    pub(crate) fn is_abandoned(&self, id: &SandboxId) -> bool {
+        self.abandoned
+            .lock()
+            .expect("no panic while held")
+            .remove(id)
+    }
+
+    /// Removes what a server that was killed left on the host without a container.
+    async fn tidy(self: &Arc<Self>) -> Result<(), Error> {
+        let here: HashSet<SandboxId> = self.index.all().iter().map(|it| it.id.clone()).collect();
+        let ids = self
+            .layout
+            .ids()
+            .map_err(|source| failed("looking for sandboxes", source))?;
+        for id in ids.into_iter().filter(|id| !here.contains(id)) {
+            removal::forget_directory(self, &id).await;
+        }
+        let mut in_use: Vec<String> = self.programs.values().map(|it| it.0.clone()).collect();
+        in_use.extend(self.index.all().iter().map(|it| it.execd.clone()));
+        let tidied = self.layout.tidy(&in_use);
+        tidied.map_err(|source| failed("removing old versions of execd", source))
+    }
+
+    async fn create(self: &Arc<Self>, spec: Spec) -> Result<Created, Error> {
+        let _turn = self.creations.acquire().await.map_err(|_| closing())?;
+        let over = self.index.claim(&spec.id)?;
+        match create(self, &spec).await {
+            Ok((sandbox, created)) => {
+                self.index.keep(&sandbox);
+                drop(over);
+                // From here on its end is told; one that came sooner is told now.
+                let id = spec.id;
+                match sandbox.state() {
+                    State::Exited(exit) => self.index.tell(Event::Exited { id, exit }),
+                    State::Gone => {
+                        self.index.tell(Event::Vanished { id: id.clone() });
+                        self.index.forget(&id);
+                    }
+                    _ => {}
+                }
+                Ok(created)
+            }
+            Err(error) => {
+                self.index.forget(&spec.id);
+                Err(error)
+            }
+        }
+    }
+
+    async fn delete(self: &Arc<Self>, id: &SandboxId, grace: Duration) -> Result<(), Error> {
+        match self.index.here_at_last(id).await {
+            Some(sandbox) => removal::delete(self, &sandbox, grace).await,
+            None => Ok(()),
+        }
+    }
+}
+
+fn closing() -> Error {
+    unavailable("the server is stopping")
+}
+
+fn wrong_state(state: &State, id: &SandboxId, wanted: &'static str) -> Error {
+    let state = match state {
+        State::Gone => return Error::NotFound(id.clone()),
+        State::Made => "not started",
+        State::Running => "running",
+        State::Paused => "paused",
+        State::Exited(_) => "ended",
+    };
+    Error::WrongState { state, wanted }
+}
+
+/// Pauses or resumes: one call, confirmed by its event.
+async fn change(shared: &Shared, sandbox: &Sandbox, to: State) -> Result<(), Error> {
+    let _change = sandbox.change.lock().await;
+    let (from, wanted) = match to {
+        State::Paused => (State::Running, "running"),
+        _ => (State::Paused, "paused"),
+    };
+    let now = sandbox.state();
+    if now == to {
+        return Ok(());
+    }
+    if now != from {
+        return Err(wrong_state(&now, &sandbox.id, wanted));
+    }
+    let api = &shared.engine.api;
+    let answer = if to == State::Paused {
+        let call = api.pause_container(&sandbox.container);
+        shared.engine.call("pausing a container", call).await
+    } else {
+        let call = api.unpause_container(&sandbox.container);
+        shared.engine.call("resuming a container", call).await
+    };
+    match answer {
+        Ok(()) => {}
+        Err(failure) if failure.status() == Some(404) => {
+            return Err(Error::NotFound(sandbox.id.clone()));
+        }
+        Err(failure) if failure.message().contains("is already paused") => {}
+        Err(failure) if failure.message().contains("is not paused") => {}
+        Err(failure) if failure.message().contains("is not running") => {
+            let ended = "ended";
+            return Err(Error::WrongState {
+                state: ended,
+                wanted,
+            });
+        }
+        Err(failure) => return Err(failure.into_error()),
+    }
+    sandbox.confirmed(to).await;
+    Ok(())
+}
+
+#[async_trait]
+impl Backend for Docker {
+    fn name(&self) -> &'static str {
+        "docker"
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            pause: true,
+            snapshot: true,
+            network_none: !self.shared.is_secure(),
+            disk_limit: false,
+            gpu: true,
+            foreign_platform: self.shared.programs.len() > 1,
+        }
+    }
+
+    async fn health(&self) -> Result<(), Error> {
+        self.shared.engine.ping().await
+    }
+
+    async fn is_local(&self, source: &Source, platform: Option<&Platform>) -> bool {
+        let (images, engine) = (&self.shared.images, &self.shared.engine);
+        let found = images
+            .find_for(engine, &image::name(source), platform)
+            .await;
+        matches!(found, Ok(Some(_)))
+    }
+
+    async fn pull(
+        &self,
+        source: &Source,
+        platform: Option<&Platform>,
+        progress: mpsc::Sender<PullProgress>,
+    ) -> Result<(), Error> {
+        if self.is_local(source, platform).await {
+            return Ok(());
+        }
+        let (images, engine) = (&self.shared.images, &self.shared.engine);
+        match source {
+            Source::Snapshot(id) => Err(Error::SnapshotNotFound(id.clone())),
+            Source::Image { reference, auth } => {
+                images
+                    .pull(engine, reference, auth.as_ref(), platform, Some(progress))
+                    .await
+            }
+        }
+    }
+
+    async fn create(&self, spec: Spec) -> Result<Created, Error> {
+        // In a task of its own: a caller who goes away must not leave half a sandbox.
+        let (answer, answered) = oneshot::channel();
+        let (shared, id) = (self.shared.clone(), spec.id.clone());
+        tokio::spawn(async move {
+            let outcome = shared.create(spec).await;
+            if let Err(Ok(_)) = answer.send(outcome) {
+                // Nobody heard that it was made, so nobody will ever delete it.
+                if let Err(error) = shared.delete(&id, Duration::ZERO).await {
+                    tracing::warn!(sandbox_id = %id, error = %error, "an abandoned sandbox remains");
+                }
+            }
+        });
+        answered.await.unwrap_or_else(|_| Err(closing()))
+    }
+
+    async fn delete(&self, id: &SandboxId, grace: Duration) -> Result<(), Error> {
+        self.shared.delete(id, grace).await
+    }
+
+    async fn pause(&self, id: &SandboxId) -> Result<(), Error> {
+        let sandbox = self.shared.index.here(id)?;
+        change(&self.shared, &sandbox, State::Paused).await
+    }
+
+    async fn resume(&self, id: &SandboxId) -> Result<(), Error> {
+        let sandbox = self.shared.index.here(id)?;
+        change(&self.shared, &sandbox, State::Running).await
+    }
+
+    async fn snapshot(&self, id: &SandboxId, to: &SnapshotId) -> Result<SnapshotDetails, Error> {
+        let sandbox = self.shared.index.here(id)?;
+        snapshot::take(&self.shared, &sandbox, to).await
+    }
+
+    async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), Error> {
+        snapshot::remove(&self.shared, id).await
+    }
+
+    async fn list_snapshots(&self) -> Result<Vec<SnapshotDetails>, Error> {
+        snapshot::list(&self.shared).await
+    }
+
+    async fn list(&self) -> Result<Vec<Observed>, Error> {
+        let all = self.shared.index.all();
+        Ok(all.iter().map(|sandbox| sandbox.observe()).collect())
+    }
+
+    async fn inspect(&self, id: &SandboxId) -> Result<Observed, Error> {
+        Ok(self.shared.index.here(id)?.observe())
+    }
+
+    async fn connect(
+        &self,
+        id: &SandboxId,
+        target: Target,
+    ) -> Result<Box<dyn Stream>, ConnectError> {
+        let sandbox = self.shared.index.here(id);
+        let sandbox = sandbox.map_err(|_| ConnectError::NotFound(id.clone()))?;
+        dial::connect(&sandbox, target).await
+    }
+
+    async fn logs(&self, id: &SandboxId, query: LogQuery) -> Result<Logs, Error> {
+        let sandbox = self.shared.index.here(id)?;
+        logs::read(&self.shared.engine, &sandbox, query).await
+    }
+
+    async fn describe(&self, id: &SandboxId) -> Result<String, Error> {
+        let sandbox = self.shared.index.here(id)?;
+        describe::describe(&self.shared.engine, &sandbox).await
+    }
+
+    fn events(&self) -> broadcast::Receiver<Event> {
+        self.shared.index.events()
+    }
+}

@@ -1,0 +1,154 @@
+//! Many who wait for one pull. It belongs to nobody who waits, and goes on when they leave: the
+//! engine keeps what it has got, and somebody will ask again.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use lifecycle::backend::{Error, PullProgress};
+use tokio::sync::{mpsc, watch};
+
+/// Why a pull failed; every waiter gets a copy.
+#[derive(Debug, Clone)]
+pub(crate) enum PullError {
+    NotFound(String),
+    Unauthorized(String),
+    Full(String),
+    Failed { message: String, is_transient: bool },
+}
+
+impl PullError {
+    pub(crate) fn into_error(self, reference: &str) -> Error {
+        let reference = reference.to_owned();
+        match self {
+            Self::NotFound(message) => Error::ImageNotFound { reference, message },
+            Self::Unauthorized(message) => Error::ImageUnauthorized { reference, message },
+            Self::Full(message) => crate::engine::exhausted(&message),
+            Self::Failed {
+                message,
+                is_transient,
+            } => Error::ImagePull {
+                reference,
+                message,
+                is_transient,
+            },
+        }
+    }
+}
+
+type Outcome = Result<(), PullError>;
+
+/// What makes two pulls the same: image, platform and a digest of the credentials, or a caller
+/// without any would be let in by another's.
+pub(crate) type Key = (String, String, Option<[u8; 32]>);
+
+/// One pull.
+pub(crate) struct Flight {
+    outcome: watch::Sender<Option<Outcome>>,
+    listeners: Mutex<Vec<mpsc::Sender<PullProgress>>>,
+}
+
+impl Flight {
+    /// Tells everybody. A full channel drops the report; a closed one drops the listener.
+    pub(crate) fn tell(&self, report: &PullProgress) {
+        let mut listeners = self.listeners.lock().expect("no panic while held");
+        listeners.retain(|listener| {
+            let sent = listener.try_send(report.clone());
+            !matches!(sent, Err(mpsc::error::TrySendError::Closed(_)))
+        });
+    }
+}
+
+/// Pulls under way.
+#[derive(Default)]
+pub(crate) struct Flights {
+    active: Mutex<HashMap<Key, Arc<Flight>>>,
+}
+
+impl Flights {
+    fn active(&self) -> MutexGuard<'_, HashMap<Key, Arc<Flight>>> {
+        self.active.lock().expect("no panic while held")
+    }
+
+    /// Joins the pull of `key`, which `fly` begins where there is none, and waits for its end.
+    pub(crate) async fn join(
+        self: &Arc<Self>,
+        key: Key,
+        progress: Option<mpsc::Sender<PullProgress>>,
+        fly: impl FnOnce(Arc<Flight>) -> futures_util::future::BoxFuture<'static, Outcome>,
+    ) -> Outcome {
+        let mut outcome = {
+            let mut active = self.active();
+            let flight = active.entry(key.clone()).or_insert_with(|| {
+                let flight = Arc::new(Flight {
+                    outcome: watch::Sender::new(None),
+                    listeners: Mutex::default(),
+                });
+                let (flights, pull) = (self.clone(), fly(flight.clone()));
+                let flown = flight.clone();
+                tokio::spawn(async move {
+                    let ended = tokio::spawn(pull).await.unwrap_or_else(|panic| {
+                        Err(PullError::Failed {
+                            message: panic.to_string(),
+                            is_transient: false,
+                        })
+                    });
+                    flights.active().remove(&key);
+                    flown.outcome.send_replace(Some(ended));
+                });
+                flight
+            });
+            if let Some(progress) = progress {
+                let mut listeners = flight.listeners.lock().expect("no panic while held");
+                listeners.push(progress);
+            }
+            flight.outcome.subscribe()
+        };
+        let ended = outcome.wait_for(Option::is_some).await;
+        let ended = ended.expect("the pull's own task has the other end");
+        ended.clone().expect("it was waited for")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn many_share_one_pull_and_others_have_their_own() {
+        let flights = Arc::new(Flights::default());
+        let flown = Arc::new(AtomicUsize::new(0));
+        let (go, wait) = watch::channel(false);
+        let join = |key: Key| {
+            let (flights, flown, mut wait) = (flights.clone(), flown.clone(), wait.clone());
+            tokio::spawn(async move {
+                let fly = move |_| {
+                    flown.fetch_add(1, Ordering::SeqCst);
+                    async move {
+                        let _ = wait.wait_for(|go| *go).await;
+                        Err(PullError::NotFound("x".to_owned()))
+                    }
+                    .boxed()
+                };
+                flights.join(key, None, fly).await
+            })
+        };
+        let key = |secret: Option<[u8; 32]>| ("image".to_owned(), String::new(), secret);
+        let first = join(key(None));
+        let second = join(key(None));
+        let third = join(key(Some([1; 32])));
+        while flights.active().len() < 2 {
+            tokio::task::yield_now().await;
+        }
+        // One who leaves takes nothing along.
+        first.abort();
+        go.send_replace(true);
+        assert!(matches!(second.await, Ok(Err(PullError::NotFound(_)))));
+        assert!(matches!(third.await, Ok(Err(PullError::NotFound(_)))));
+        assert_eq!(flown.load(Ordering::SeqCst), 2);
+        assert!(flights.active().is_empty());
+    }
+}
