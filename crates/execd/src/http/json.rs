@@ -1,14 +1,17 @@
 //! Request bodies: JSON whatever the Content-Type says, as the reference daemon reads
 //! them; unknown fields are ignored.
 
-use axum::body::Bytes;
 use axum::extract::{FromRequest, Request};
-use axum::response::IntoResponse as _;
+use futures_util::StreamExt as _;
 use http::StatusCode;
 use serde::de::DeserializeOwned;
 
 use super::{Code, Problem};
 use crate::limits;
+
+/// How much of a body over the limit is read all the same, and dropped: eight times the limit is
+/// more than anybody sends by mistake.
+const HEARD_OUT_BYTES: usize = 8 * limits::JSON_BODY_BYTES;
 
 /// A body parsed as JSON.
 pub(crate) struct Json<T>(pub(crate) T);
@@ -16,8 +19,8 @@ pub(crate) struct Json<T>(pub(crate) T);
 impl<T: DeserializeOwned, S: Send + Sync> FromRequest<S> for Json<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let bytes = body(request, state).await?;
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        let bytes = body(request).await?;
         read(&bytes).map(Json)
     }
 }
@@ -28,8 +31,8 @@ pub(crate) struct OptionalJson<T>(pub(crate) T);
 impl<T: DeserializeOwned + Default, S: Send + Sync> FromRequest<S> for OptionalJson<T> {
     type Rejection = Problem;
 
-    async fn from_request(request: Request, state: &S) -> Result<Self, Problem> {
-        let bytes = body(request, state).await?;
+    async fn from_request(request: Request, _state: &S) -> Result<Self, Problem> {
+        let bytes = body(request).await?;
         if bytes.trim_ascii().is_empty() {
             return Ok(Self(T::default()));
         }
@@ -51,21 +54,32 @@ fn read<T: DeserializeOwned>(bytes: &[u8]) -> Result<T, Problem> {
     })
 }
 
-async fn body<S: Send + Sync>(request: Request, state: &S) -> Result<Bytes, Problem> {
-    Bytes::from_request(request, state)
-        .await
-        .map_err(|rejection| {
-            if rejection.status() == StatusCode::PAYLOAD_TOO_LARGE {
-                return Problem::new(
-                    StatusCode::PAYLOAD_TOO_LARGE,
-                    Code::LimitReached,
-                    format!(
-                        "the request body is over JSON_BODY_BYTES = {}",
-                        limits::JSON_BODY_BYTES
-                    ),
-                );
-            }
-            let _ = rejection.into_response();
-            Problem::bad_request("the request body ended before it was complete")
-        })
+/// The whole body. One over the limit is heard out before it is refused: a client that is still
+/// writing when the connection closes sees a broken pipe and never the answer.
+async fn body(request: Request) -> Result<Vec<u8>, Problem> {
+    let mut pieces = request.into_body().into_data_stream();
+    let (mut kept, mut size) = (Vec::new(), 0);
+    while let Some(piece) = pieces.next().await {
+        let piece = piece
+            .map_err(|_| Problem::bad_request("the request body ended before it was complete"))?;
+        size += piece.len();
+        if size <= limits::JSON_BODY_BYTES {
+            kept.extend_from_slice(&piece);
+        } else if size > HEARD_OUT_BYTES {
+            break;
+        } else {
+            kept = Vec::new();
+        }
+    }
+    if size > limits::JSON_BODY_BYTES {
+        return Err(Problem::new(
+            StatusCode::PAYLOAD_TOO_LARGE,
+            Code::LimitReached,
+            format!(
+                "the request body is over JSON_BODY_BYTES = {}",
+                limits::JSON_BODY_BYTES
+            ),
+        ));
+    }
+    Ok(kept)
 }
