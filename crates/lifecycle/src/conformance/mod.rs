@@ -197,12 +197,13 @@ impl fmt::Display for Report {
 /// Puts a backend through all cases whose name contains `filter`, one after the other.
 pub async fn run(factory: Arc<dyn Factory>, filter: Option<&str>) -> Report {
     let mut report = Report::default();
+    let mut backend = None;
     for case in cases() {
         if filter.is_some_and(|filter| !case.name.contains(filter)) {
             continue;
         }
         tracing::info!(case = case.name, "conformance");
-        let verdict = run_one(&factory, &case).await;
+        let verdict = run_one(&factory, &case, &mut backend).await;
         if let Verdict::Failed(why) = &verdict {
             tracing::error!(case = case.name, why, "conformance case failed");
         }
@@ -211,9 +212,16 @@ pub async fn run(factory: Arc<dyn Factory>, filter: Option<&str>) -> Report {
     report
 }
 
-async fn run_one(factory: &Arc<dyn Factory>, case: &Case) -> Verdict {
-    let world = World::open(factory.clone()).await;
+/// One case, on the backend that the case before left behind: opening one costs more than most
+/// cases do. After a failure the next case gets a fresh one.
+async fn run_one(
+    factory: &Arc<dyn Factory>,
+    case: &Case,
+    backend: &mut Option<Arc<dyn Backend>>,
+) -> Verdict {
+    let world = World::open(factory.clone(), backend.take()).await;
     if let Some(need) = case.needs.iter().find(|need| !world.has(**need)) {
+        *backend = Some(world.close());
         return Verdict::NotApplicable(*need);
     }
     let result = tokio::time::timeout(CASE, (case.run)(&world)).await;
@@ -222,6 +230,9 @@ async fn run_one(factory: &Arc<dyn Factory>, case: &Case) -> Verdict {
         (Err(_), _) => Verdict::Failed(format!("did not end within {} s", CASE.as_secs())),
         (Ok(Err(Failure(why))), _) => Verdict::Failed(why),
         (Ok(Ok(())), Err(Failure(why))) => Verdict::Failed(format!("cleaning up: {why}")),
-        (Ok(Ok(())), Ok(())) => Verdict::Passed,
+        (Ok(Ok(())), Ok(())) => {
+            *backend = Some(world.close());
+            Verdict::Passed
+        }
     }
 }

@@ -57,8 +57,15 @@ pub(super) struct Made {
 }
 
 impl World {
-    pub(super) async fn open(factory: Arc<dyn Factory>) -> World {
-        let backend = factory.open().await;
+    /// On `backend`, or on one that is opened now.
+    pub(super) async fn open(
+        factory: Arc<dyn Factory>,
+        backend: Option<Arc<dyn Backend>>,
+    ) -> World {
+        let backend = match backend {
+            Some(backend) => backend,
+            None => factory.open().await,
+        };
         World {
             facts: factory.facts(),
             factory,
@@ -67,6 +74,11 @@ impl World {
             snapshots: Mutex::default(),
             directories: Mutex::default(),
         }
+    }
+
+    /// Gives the backend on to the next case.
+    pub(super) fn close(self) -> Arc<dyn Backend> {
+        self.backend()
     }
 
     /// The backend under test.
