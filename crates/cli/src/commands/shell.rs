@@ -141,19 +141,23 @@ async fn visit(
     let mut typed = terminal::input();
     let mut is_typing = true;
     let mut resized = signal(SignalKind::window_change())?;
-    resize(input).await?;
     loop {
         tokio::select! {
             event = output.next() => {
-                if let Some(end) = show(event.transpose()?)? {
+                let event = event.transpose()?;
+                if event == Some(TerminalEvent::Connected) {
+                    resize(input).await;
+                }
+                if let Some(end) = show(event)? {
                     return Ok(end);
                 }
             }
             bytes = typed.recv(), if is_typing => match bytes {
                 Some(bytes) => {
                     let (rest, is_left) = watcher.feed(&bytes);
-                    if !rest.is_empty() {
-                        input.write(&rest).await?;
+                    // A process that has ended takes no keys; its end is on the way.
+                    if !rest.is_empty() && input.write(&rest).await.is_err() {
+                        is_typing = false;
                     }
                     if is_left {
                         // The other side may have gone first, and that is as good.
@@ -164,16 +168,16 @@ async fn visit(
                 // The keyboard is gone; the process ends by itself, or when the line breaks.
                 None => is_typing = false,
             },
-            _ = resized.recv() => resize(input).await?,
+            _ = resized.recv() => resize(input).await,
         }
     }
 }
 
-async fn resize(input: &mut TerminalInput) -> Result<(), Error> {
+async fn resize(input: &mut TerminalInput) {
     if let Some(size) = terminal::size() {
-        input.resize(size.columns, size.rows).await?;
+        // A process that has ended needs no size; its end is on the way.
+        let _ = input.resize(size.columns, size.rows).await;
     }
-    Ok(())
 }
 
 /// Shows what came; the end, when it was that.
