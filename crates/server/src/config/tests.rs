@@ -124,17 +124,21 @@ redis.enabled = false
     let read = problems(config, &[]).unwrap();
     assert_eq!((read.docker.pids_limit, read.server.port), (10, 8090));
     let problem = problems(
-        "[tenants]\nprovider = 'file'\n[ingress]\nmode = 'gateway'\n[secure_runtime]\ntype = 'gvisor'\n",
+        "[tenants]\nprovider = 'file'\n[ingress]\nmode = 'gateway'\n",
         &[],
     )
     .unwrap_err();
     for expected in [
         "FILE line 1: tenants is not supported: there is one tenant",
         "FILE line 4: ingress.mode is not supported: endpoints go through",
-        "secure_runtime.type needs runtime.type",
     ] {
         assert!(problem.contains(expected), "{expected} not in {problem}");
     }
+    let problem = problems("[secure_runtime]\ntype = 'gvisor'\n", &[]).unwrap_err();
+    assert!(
+        problem.contains("secure_runtime.type needs runtime.type"),
+        "{problem}"
+    );
 }
 
 #[test]
