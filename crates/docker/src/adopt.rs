@@ -107,19 +107,17 @@ pub(crate) fn address(networks: Option<&HashMap<String, EndpointSettings>>) -> O
     })
 }
 
-/// What a listed container is doing. Only how one ended must be asked for.
+/// What a listed container is doing. The list is a copy that may be older than the event of a
+/// container's end, which then nobody would hear of; looking at the container itself waits for it.
 pub(crate) async fn state(
     engine: &Engine,
     container: &str,
     listed: &ContainerSummary,
 ) -> Result<State, Failure> {
-    Ok(match listed.state {
-        Some(Listed::CREATED) => State::Made,
-        Some(Listed::RUNNING | Listed::RESTARTING | Listed::STOPPING) => State::Running,
-        Some(Listed::PAUSED) => State::Paused,
-        Some(Listed::REMOVING) => State::Gone,
-        _ => inspect(engine, container).await?.state,
-    })
+    match listed.state {
+        Some(Listed::REMOVING) => Ok(State::Gone),
+        _ => Ok(inspect(engine, container).await?.state),
+    }
 }
 
 /// What the engine says about one container.
