@@ -294,7 +294,7 @@ pub struct TemplateCreate {
     /// How it is stored; the server's default otherwise.
     #[arg(long, value_parser = ["native", "overlaybd"])]
     pub format: Option<String>,
-    /// What says that it is ready, such as tcp://127.0.0.1:44772 or cmd://<command>.
+    /// What says that it is ready, such as tcp://127.0.0.1:44772 or cmd://COMMAND.
     #[arg(long, value_name = "TEXT")]
     pub readiness_probe: Option<String>,
     /// Seconds to wait where there is no probe.
