@@ -37,7 +37,9 @@ test('commands: output, errors, options, background', async () => {
   assert.equal(bad.error.value, '7');
   const where = await sandbox.commands.run('pwd', { workingDirectory: '/tmp' });
   assert.equal(text(where.logs.stdout).trim(), '/tmp');
-  const background = await sandbox.commands.run('echo begun; exec sleep 600', { background: true });
+  const background = await sandbox.commands.run('echo begun; touch /tmp/begun; exec sleep 600', { background: true });
+  // An interrupt at once could come before the first word.
+  await sandbox.commands.run('until [ -e /tmp/begun ]; do :; done');
   const status = await sandbox.commands.getCommandStatus(background.id);
   assert.equal(status.running, true);
   await sandbox.commands.interrupt(background.id);
