@@ -1,6 +1,7 @@
 """Commands, sessions and files through the server: the same calls that the suite beside this
 one makes straight at execd, so that the proxy is shown to change nothing."""
 
+import uuid
 from datetime import timedelta
 
 import pytest
@@ -37,7 +38,11 @@ async def test_options_of_a_command(sandbox):
 
 
 async def test_background_status_logs_and_interrupt(sandbox):
-    run = await done(sandbox.commands.run("echo started; exec sleep 600", opts=RunCommandOpts(background=True)))
+    spoken = f"/tmp/{uuid.uuid4()}"
+    command = f"echo started; touch {spoken}; exec sleep 600"
+    run = await done(sandbox.commands.run(command, opts=RunCommandOpts(background=True)))
+    # An interrupt at once could come before the first word.
+    await done(sandbox.commands.run(f"until [ -e {spoken} ]; do :; done"))
     status = await done(sandbox.commands.get_command_status(run.id))
     assert status.running and status.exit_code is None
     logs = await done(sandbox.commands.get_background_command_logs(run.id))

@@ -75,7 +75,9 @@ async def commands(session, one):
     assert text == "".join(f"{number}\n" for number in range(1, 100001))
     assert page["exit_code"] == 0
     background = await session.call(
-        "command_run", sandbox_id=one, command="echo begun; exec sleep 600", background=True)
+        "command_run", sandbox_id=one, command="echo begun; touch /tmp/begun; exec sleep 600", background=True)
+    # An interrupt at once could come before the first word.
+    await session.call("command_run", sandbox_id=one, command="until [ -e /tmp/begun ]; do :; done")
     named = {"sandbox_id": one, "execution_id": background["id"]}
     assert (await session.call("command_status", **named))["running"] is True
     listed = await session.call("command_list", sandbox_id=one)
