@@ -16,6 +16,8 @@ mod daemon;
 mod events;
 #[path = "exec/init.rs"]
 mod init;
+#[path = "exec/limits.rs"]
+mod limits;
 #[path = "exec/sessions.rs"]
 mod sessions;
 #[path = "exec/terminals.rs"]
