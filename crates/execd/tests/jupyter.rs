@@ -248,6 +248,36 @@ async fn a_real_kernel_is_interrupted_and_dies_and_starts_again() {
 }
 
 #[tokio::test]
+async fn a_real_kernel_ends_with_a_daemon_that_is_killed() {
+    let Some(python) = ipykernel() else { return };
+    let mut place = Place::new(|kernels| install_ipykernel(kernels, &python));
+    let context = place.context("ipython").await;
+    let cell = place.run(&context, "import os; os.getpid()").await;
+    let pid = cell.results()[0]["text"].as_str().unwrap().parse().unwrap();
+    let kernel = daemon::Watched::new(pid);
+    place.daemon.kill();
+    assert!(kernel.has_ended(), "the kernel outlives the daemon");
+}
+
+#[tokio::test]
+async fn variables_of_a_context_reach_its_kernel_over_those_of_the_kernelspec() {
+    let place = Place::new(|kernels| {
+        let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/jupyter/fake_kernel.py");
+        let spec = json!({
+            "argv": ["python3", script, "{connection_file}", "variables"],
+            "env": {"ONE": "kernelspec", "TWO": "kernelspec"},
+        });
+        install(kernels, "fake", &spec);
+    });
+    let body = json!({"language": "fake", "envs": {"ONE": "context"}}).to_string();
+    let made = place.daemon.call(Method::POST, "/code/context", body).await;
+    let made = made.json();
+    let id = made["id"].as_str().unwrap();
+    assert_eq!(place.run(id, "ONE").await.text("stdout"), "context");
+    assert_eq!(place.run(id, "TWO").await.text("stdout"), "kernelspec");
+}
+
+#[tokio::test]
 async fn what_is_not_signed_with_the_key_is_not_believed() {
     let place = Place::with_fake("forged");
     let context = place.context("nonsense").await;
@@ -280,11 +310,17 @@ async fn a_kernel_that_asks_although_nobody_is_there_is_told_so() {
 
 #[tokio::test]
 async fn a_cell_ends_although_its_idle_was_lost() {
-    let place = Place::with_fake("forgetful");
-    let context = place.context("fake").await;
-    let cell = place.run(&context, "x").await;
-    assert_eq!(cell.text("stdout"), "x");
-    assert!(cell.is_complete());
+    let forgets = async |manner| {
+        let place = Place::with_fake(manner);
+        let context = place.context("fake").await;
+        for code in ["x", "y"] {
+            let cell = place.run(&context, code).await;
+            assert_eq!(cell.text("stdout"), code);
+            assert!(cell.is_complete());
+        }
+    };
+    // The second says nothing of the kind ever again.
+    tokio::join!(forgets("forgetful"), forgets("mute"));
 }
 
 #[tokio::test]

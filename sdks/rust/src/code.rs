@@ -48,6 +48,7 @@ impl Code {
         let request = CreateContextRequest {
             language: Some(language.to_owned()),
             cwd: cwd.map(str::to_owned),
+            ..CreateContextRequest::default()
         };
         let call = exec.post("/code/context").json(&request);
         call.json_answer().await

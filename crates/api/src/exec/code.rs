@@ -1,9 +1,12 @@
 //! Code: contexts that keep their state, and cells that run in them.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::id::ContextId;
+use crate::wire::null_as_default;
 
 /// The language of code that names none.
 pub const DEFAULT_LANGUAGE: &str = "python";
@@ -18,6 +21,13 @@ pub struct CreateContextRequest {
     /// Working directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cwd: Option<String>,
+    /// Extension: environment of its interpreter, over everything else.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "BTreeMap::is_empty"
+    )]
+    pub envs: BTreeMap<String, String>,
 }
 
 /// A code context.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::process::{check_arguments, check_environment_map, check_text};
 use crate::error::ErrorCode;
-use crate::exec::code::RunCodeRequest;
+use crate::exec::code::{CreateContextRequest, RunCodeRequest};
 use crate::exec::command::RunCommandRequest;
 use crate::exec::file::{FILESYSTEM_ID_MAX, FileMetadata, Replace};
 use crate::exec::isolated::{CreateIsolatedSessionRequest, IsolatedRunRequest, OVERLAYS_MAX};
@@ -77,6 +77,16 @@ impl CreatePtyRequest {
         if let Some(command) = &self.command {
             check_text(CODE, || "command".to_owned(), command, &mut problems);
         }
+        problems.into_result(())
+    }
+}
+
+impl CreateContextRequest {
+    /// Every problem of the request.
+    pub fn validate(&self) -> Result<(), Vec<Problem>> {
+        let mut problems = Problems::new();
+        check_cwd(self.cwd.as_deref(), &mut problems);
+        check_environment_map(CODE, "envs", &self.envs, &mut problems);
         problems.into_result(())
     }
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::egress::vault::{CreateVaultRequest, MutateVaultRequest};
+use crate::exec::code::CreateContextRequest;
 use crate::exec::command::RunCommandRequest;
 use crate::json;
 use crate::network_policy::NetworkPolicy;
@@ -287,6 +288,27 @@ fn commands_are_one_of_two_kinds() {
         ["command", "cwd"]
     );
     assert_eq!(problems(json!({"command": "a", "uid": u32::MAX})), ["uid"]);
+}
+
+#[test]
+fn code_contexts_take_variables_that_a_process_can_have() {
+    let problems = |value: Value| {
+        let request: CreateContextRequest = read(&value);
+        let problems = request.validate().err().unwrap_or_default();
+        problems
+            .into_iter()
+            .map(|problem| problem.field)
+            .collect::<Vec<_>>()
+    };
+    let none: [&str; 0] = [];
+    assert_eq!(problems(json!({})), none);
+    assert_eq!(problems(json!({"envs": null})), none);
+    assert_eq!(problems(json!({"envs": {"A": "", "b_2": "=x y"}})), none);
+    for envs in [json!({"": "x"}), json!({"A=B": "x"}), json!({"A": "\u{0}"})] {
+        let found = problems(json!({"cwd": "\u{0}", "envs": envs}));
+        assert_eq!(found.len(), 2, "{found:?}");
+        assert!(found[1].starts_with("envs"), "{found:?}");
+    }
 }
 
 #[test]

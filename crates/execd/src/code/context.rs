@@ -2,7 +2,6 @@
 //! and starts the interpreter again when it has died.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +13,7 @@ use tokio::time::Instant;
 
 use super::driver::Happening;
 use super::frame::{self, Frame};
-use super::interpreter::Interpreter;
+use super::interpreter::{Interpreter, Place};
 use super::jupyter;
 use super::language::Language;
 use super::sink::{Channel, Sink};
@@ -87,14 +86,14 @@ impl Context {
         asked: &str,
         language: Language,
         cwd: Option<String>,
-        directory: Option<PathBuf>,
+        place: Place,
     ) -> Result<Arc<Self>, StartError> {
         let interrupt = Arc::new(Notify::new());
         let (runs, queue) = mpsc::channel(limits::QUEUED_RUNS);
         let mut owner = Owner {
             shared: Arc::clone(shared),
             language,
-            directory,
+            place,
             driver: None,
             number: 0,
             idle_text: Vec::new(),
@@ -131,7 +130,7 @@ impl Context {
 struct Owner {
     shared: Arc<Shared>,
     language: Language,
-    directory: Option<PathBuf>,
+    place: Place,
     driver: Option<Interpreter>,
     /// How many cells have been run.
     number: u64,
@@ -172,7 +171,7 @@ impl Owner {
 
     async fn start(&self) -> Result<Interpreter, StartError> {
         let interpreter = self.language.interpreter().to_owned();
-        let mut driver = Interpreter::start(&self.shared, &self.language, self.directory.clone())
+        let mut driver = Interpreter::start(&self.shared, &self.language, &self.place)
             .await
             .map_err(|source| StartError::Launch {
                 language: self.language.name().to_owned(),

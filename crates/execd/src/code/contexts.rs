@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use api::id::ContextId;
 
 use super::context::{Context, StartError};
+use super::interpreter::Place;
 use super::language::Language;
 use crate::limits::{self, Reached};
 use crate::process::locked;
@@ -50,6 +51,7 @@ impl Contexts {
         shared: &Arc<Shared>,
         language: &str,
         cwd: Option<String>,
+        envs: Vec<(String, String)>,
     ) -> Result<Arc<Context>, Error> {
         let known = find_language(shared, language).await?;
         if locked(&self.all).len() >= limits::CONTEXTS {
@@ -60,7 +62,8 @@ impl Contexts {
             }));
         }
         let directory = working_directory(shared, cwd.clone()).await?;
-        let context = Context::start(shared, language, known, cwd, directory).await?;
+        let place = Place { directory, envs };
+        let context = Context::start(shared, language, known, cwd, place).await?;
         locked(&self.all).insert(context.id.clone(), Arc::clone(&context));
         Ok(context)
     }
@@ -81,7 +84,7 @@ impl Contexts {
         if let Some(context) = defaults.get(language).and_then(|id| self.get(id.as_str())) {
             return Ok(context);
         }
-        let context = self.create(shared, language, cwd).await?;
+        let context = self.create(shared, language, cwd, Vec::new()).await?;
         defaults.insert(language.to_owned(), context.id.clone());
         Ok(context)
     }

@@ -28,6 +28,9 @@ use crate::sys;
 /// The number the channel has in the driver; its script is told.
 const CHANNEL_NUMBER: i32 = 3;
 
+/// The number of the second channel, for drivers that have one.
+const FRAMES_NUMBER: i32 = 4;
+
 /// How much is read from a pipe at once.
 pub(super) const READ_BYTES: usize = 64 * 1024;
 
@@ -42,6 +45,9 @@ pub(super) struct Recipe {
     pub(super) directory: Option<PathBuf>,
     /// The interpreter reads its commands from standard input, which is then the channel too.
     pub(super) reads_channel: bool,
+    /// The driver's frames come on a second channel that blocks, because its own way of reading
+    /// the first one makes that non-blocking for both directions.
+    pub(super) has_frames_apart: bool,
 }
 
 /// What happened in a driver.
@@ -59,6 +65,7 @@ pub(super) enum Happening {
 pub(super) struct Driver {
     process: Process,
     channel: UnixStream,
+    frames: Option<UnixStream>,
     /// User code may close the other end; then only the end of the process is left to come.
     is_channel_open: bool,
     decoder: Decoder,
@@ -84,6 +91,13 @@ impl Driver {
             true => theirs.try_clone().map(OwnedFd::from),
             false => shared.processes.null(),
         };
+        let mut descriptors = vec![(theirs.into(), CHANNEL_NUMBER)];
+        let mut frames = None;
+        if recipe.has_frames_apart {
+            let (ours, theirs) = StdUnixStream::pair().map_err(LaunchError::Descriptors)?;
+            descriptors.push((theirs.into(), FRAMES_NUMBER));
+            frames = Some(watched(ours)?);
+        }
         let launch = Launch {
             argv: recipe.argv,
             environment: recipe.environment,
@@ -94,15 +108,14 @@ impl Driver {
                 out_write,
                 err_write,
             ],
-            descriptors: vec![(theirs.into(), CHANNEL_NUMBER)],
+            descriptors,
             takes_terminal: false,
         };
-        let process = shared.processes.launch(launch).await?;
-        ours.set_nonblocking(true)
-            .map_err(LaunchError::Descriptors)?;
+        let process = shared.processes.launch_bound(launch).await?;
         Ok(Self {
             process,
-            channel: UnixStream::from_std(ours).map_err(LaunchError::Descriptors)?,
+            channel: watched(ours)?,
+            frames,
             is_channel_open: true,
             decoder: Decoder::default(),
             pipes: [
@@ -118,6 +131,7 @@ impl Driver {
     pub(super) async fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let [out, err] = &self.pipes;
+            let has_room = self.happened.len() < HAPPENED_MAX;
             tokio::select! {
                 ready = self.channel.writable() => {
                     ready?;
@@ -127,8 +141,9 @@ impl Driver {
                         Err(error) => return Err(error),
                     }
                 }
-                () = out.readable(), if self.happened.len() < HAPPENED_MAX => self.read_pipe(0),
-                () = err.readable(), if self.happened.len() < HAPPENED_MAX => self.read_pipe(1),
+                () = out.readable(), if has_room => self.read_pipe(0),
+                () = err.readable(), if has_room => self.read_pipe(1),
+                _ = self.incoming().readable(), if has_room && self.is_channel_open => self.read_channel(),
             }
         }
         Ok(())
@@ -144,7 +159,7 @@ impl Driver {
             let exit = tokio::select! {
                 () = out.readable() => { self.read_pipe(0); None }
                 () = err.readable() => { self.read_pipe(1); None }
-                _ = self.channel.readable(), if self.is_channel_open => { self.read_channel(); None }
+                _ = self.incoming().readable(), if self.is_channel_open => { self.read_channel(); None }
                 exit = self.process.wait() => Some(exit),
             };
             if let Some(exit) = exit {
@@ -167,6 +182,19 @@ impl Driver {
     /// Ends the interpreter and every process of its group.
     pub(super) fn kill(&self) {
         self.process.signal_group(Signal::KILL);
+    }
+
+    /// Where frames come from.
+    fn incoming(&self) -> &UnixStream {
+        self.frames.as_ref().unwrap_or(&self.channel)
+    }
+
+    /// Says that everything so far has been read. A driver asks and then waits, so there is room
+    /// for the answer; one that does not wait gets none.
+    fn acknowledge(&self, question: &Frame) {
+        if let (Some(frames), Some(mark)) = (&self.frames, question.fields.first()) {
+            let _ = frames.try_write(mark);
+        }
     }
 
     fn read_pipe(&mut self, index: usize) {
@@ -200,7 +228,7 @@ impl Driver {
         let mut buffer = [0; 16 * 1024];
         let mut is_garbled = false;
         while self.is_channel_open {
-            match read_now(&self.channel, &mut buffer, UnixStream::try_read) {
+            match read_now(self.incoming(), &mut buffer, UnixStream::try_read) {
                 Ok(0) => {
                     self.is_channel_open = false;
                     break;
@@ -220,6 +248,10 @@ impl Driver {
         while let Some(arrived) = self.decoder.next() {
             self.drain_pipes();
             self.happened.push_back(match arrived {
+                Arrived::Frame(frame) if frame.kind == b'Q' && self.frames.is_some() => {
+                    self.acknowledge(&frame);
+                    continue;
+                }
                 Arrived::Frame(frame) => Happening::Frame(frame),
                 Arrived::TooLarge(size) => Happening::TooLarge(size),
             });
@@ -318,6 +350,14 @@ fn incomplete_suffix(bytes: &[u8]) -> usize {
         }
         Ok(_) => 0,
     }
+}
+
+fn watched(socket: StdUnixStream) -> Result<UnixStream, LaunchError> {
+    let watch = || {
+        socket.set_nonblocking(true)?;
+        UnixStream::from_std(socket)
+    };
+    watch().map_err(LaunchError::Descriptors)
 }
 
 fn descriptors(error: rustix::io::Errno) -> LaunchError {

@@ -9,6 +9,14 @@ use super::jupyter::{self, Kernel};
 use super::language::Language;
 use crate::state::Shared;
 
+/// Where an interpreter runs, also when it is started again.
+#[derive(Clone)]
+pub(super) struct Place {
+    pub(super) directory: Option<PathBuf>,
+    /// Variables over those of the sandbox.
+    pub(super) envs: Vec<(String, String)>,
+}
+
 /// A running interpreter.
 pub(super) enum Interpreter {
     Driver(Box<Driver>),
@@ -20,11 +28,17 @@ impl Interpreter {
     pub(super) async fn start(
         shared: &Arc<Shared>,
         language: &Language,
-        directory: Option<PathBuf>,
+        place: &Place,
     ) -> Result<Self, jupyter::Error> {
-        let environment = crate::command::environment(shared, &[]);
+        let environment = crate::command::environment(shared, &place.envs);
+        let directory = place.directory.clone();
         match language {
             Language::Kernel(spec) => {
+                let mut environment = spec.environment(environment);
+                // What was asked for this context weighs more than what the kernel wants.
+                for (name, value) in &place.envs {
+                    environment.set(name, value);
+                }
                 let kernel = Kernel::start(shared, spec, environment, directory).await?;
                 Ok(Self::Kernel(Box::new(kernel)))
             }

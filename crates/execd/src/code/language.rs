@@ -77,7 +77,7 @@ impl Language {
         let words: &[&str] = match self {
             Self::Python => &["python3", "-c", PYTHON_BOOT, "3", PYTHON],
             Self::JavaScript | Self::TypeScript => {
-                &["node", "--no-warnings", "-e", NODE, "--", "3"]
+                &["node", "--no-warnings", "-e", NODE, "--", "3", "4"]
             }
             Self::Bash => &["bash", "--noprofile", "--norc", "--noediting", "-i", "+H"],
             Self::Kernel(_) => unreachable!("a kernel has no driver"),
@@ -88,6 +88,7 @@ impl Language {
             environment,
             directory,
             reads_channel: *self == Self::Bash,
+            has_frames_apart: matches!(self, Self::JavaScript | Self::TypeScript),
         }
     }
 

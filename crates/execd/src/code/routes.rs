@@ -83,14 +83,16 @@ async fn create(
     State(code): State<Code>,
     Json(request): Json<CreateContextRequest>,
 ) -> Answer<axum::Json<api::exec::code::Context>> {
+    request.validate().map_err(|problems| invalid(&problems))?;
     let language = request
         .language
         .as_deref()
         .filter(|name| !name.is_empty())
         .unwrap_or(DEFAULT_LANGUAGE);
+    let envs = request.envs.into_iter().collect();
     let context = code
         .contexts
-        .create(&code.shared, language, request.cwd)
+        .create(&code.shared, language, request.cwd, envs)
         .await?;
     Ok(axum::Json(describe(&context)))
 }
@@ -150,6 +152,11 @@ fn describe(context: &Context) -> api::exec::code::Context {
         language: context.language.clone(),
         cwd: context.cwd.clone(),
     }
+}
+
+fn invalid(problems: &[api::problem::Problem]) -> Problem {
+    let all: Vec<String> = problems.iter().map(ToString::to_string).collect();
+    Problem::bad_request(all.join("; "))
 }
 
 impl From<Error> for Problem {

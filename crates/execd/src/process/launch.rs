@@ -8,6 +8,10 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::retry_on_intr;
+use rustix::process::Signal;
+
 use super::{Process, Processes};
 use crate::path::Environment;
 use crate::sys::spawn::{self, Identity, Plan, Step};
@@ -22,6 +26,10 @@ const SHELLS: [&str; 2] = ["bash", "sh"];
 /// Descriptors of a child are numbered below this; what becomes one is moved above first,
 /// so that placing one never overwrites the next.
 const DESCRIPTOR_FLOOR: RawFd = 16;
+
+/// Stack of the thread that starts a bound process and waits for its end: paths and environments
+/// are on the heap, and there is one such thread for each interpreter.
+const BOUND_STACK_BYTES: usize = 128 * 1024;
 
 /// A process to start.
 pub(crate) struct Launch {
@@ -83,9 +91,47 @@ impl Processes {
             .expect("starting a process does not panic")
     }
 
+    /// Starts a process that is of no use without the daemon and is killed when the daemon ends,
+    /// however it ends.
+    ///
+    /// The kernel does that when the *thread* ends that started the process, so this one has a
+    /// thread of its own, which lasts as long as the process. Threads of the runtime's pool end
+    /// when they have been idle.
+    pub(crate) async fn launch_bound(&self, launch: Launch) -> Result<Process, Error> {
+        let processes = self.clone();
+        let runtime = tokio::runtime::Handle::current();
+        let (tell, told) = tokio::sync::oneshot::channel();
+        let wait_for_its_end = move || {
+            let started = {
+                let _context = runtime.enter();
+                processes.start(launch, true)
+            };
+            let ended = started.as_ref().ok().and_then(|process| process.ended());
+            // Whoever asked may have left.
+            let unwanted = tell.send(started).err().and_then(Result::ok);
+            if let Some(process) = &unwanted {
+                process.signal_group(Signal::KILL);
+            }
+            if let Some(ended) = ended {
+                let mut ended = [PollFd::new(&ended, PollFlags::IN)];
+                let _ = retry_on_intr(|| poll(&mut ended, None));
+            }
+        };
+        std::thread::Builder::new()
+            .name("interpreter".to_owned())
+            .stack_size(BOUND_STACK_BYTES)
+            .spawn(wait_for_its_end)
+            .map_err(Error::Descriptors)?;
+        told.await.expect("starting a process does not panic")
+    }
+
     /// As [`Self::launch`], for callers that are on such a thread already. Needs the event
     /// loop's context.
     pub(crate) fn launch_blocking(&self, launch: Launch) -> Result<Process, Error> {
+        self.start(launch, false)
+    }
+
+    fn start(&self, launch: Launch, is_bound: bool) -> Result<Process, Error> {
         let program = launch.argv.first().ok_or(Error::Nothing)?;
         let path = find(program, &launch.environment)?;
         let moved = move_up(launch.descriptors).map_err(Error::Descriptors)?;
@@ -104,6 +150,7 @@ impl Processes {
                 .collect(),
             identity: launch.identity,
             takes_terminal: launch.takes_terminal,
+            is_bound,
             restore: self.restore,
         };
         let started = self.spawn(&plan).map_err(|source| Error::Refused {

@@ -191,6 +191,13 @@ impl Process {
         self.pid
     }
 
+    /// A descriptor of its own that becomes readable when the process ends; `None` when it has,
+    /// or when there is no descriptor left.
+    fn ended(&self) -> Option<OwnedFd> {
+        let pidfd = self.pidfd()?;
+        rustix::io::fcntl_dupfd_cloexec(pidfd.get_ref(), 0).ok()
+    }
+
     /// Waits for the end. May be dropped and called again.
     pub(crate) async fn wait(&self) -> Exit {
         if let Some(pidfd) = self.pidfd() {

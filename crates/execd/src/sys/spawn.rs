@@ -32,6 +32,8 @@ pub(crate) struct Plan<'fd> {
     pub(crate) identity: Option<Identity>,
     /// Make standard input, a terminal, the controlling one.
     pub(crate) takes_terminal: bool,
+    /// Is killed when the thread that starts it ends.
+    pub(crate) is_bound: bool,
     pub(crate) restore: Restore,
 }
 
@@ -64,6 +66,7 @@ pub(crate) enum Step {
     Group,
     User,
     Directory,
+    Bind,
     Exec,
 }
 
@@ -87,6 +90,7 @@ impl Step {
             Self::Group => "the group could not be set",
             Self::User => "the user could not be set",
             Self::Directory => "the working directory could not be entered",
+            Self::Bind => "the process could not be bound to the daemon's life",
             Self::Exec => "the program could not be executed",
         }
     }
@@ -104,6 +108,8 @@ struct Shared<'a> {
     argv: Vec<*const libc::c_char>,
     envp: Vec<*const libc::c_char>,
     failure: Option<(Step, c_int)>,
+    /// The daemon's pid as the child sees it.
+    parent: libc::pid_t,
 }
 
 /// Starts the program in a session and process group of its own. Returns once it runs, or
@@ -114,6 +120,8 @@ pub(crate) fn spawn(plan: &Plan<'_>) -> Result<Started, Error> {
         argv: pointers(&plan.arguments),
         envp: pointers(&plan.environment),
         failure: None,
+        // SAFETY: always succeeds.
+        parent: unsafe { libc::getpid() },
     };
     let mut stack = vec![0u128; CHILD_STACK_BYTES / size_of::<u128>()];
     let mask = block_signals();
@@ -239,6 +247,16 @@ unsafe fn become_program(shared: &Shared<'_>) -> Step {
             return Step::Directory;
         }
         reset_signals();
+        if plan.is_bound {
+            // Asked for after the identity, whose change takes it back.
+            if libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
+                return Step::Bind;
+            }
+            // The daemon may have ended before; nobody would tell then.
+            if libc::getppid() != shared.parent {
+                libc::_exit(EXIT_NOT_RUN);
+            }
+        }
         libc::execve(
             plan.program.as_ptr(),
             shared.argv.as_ptr(),

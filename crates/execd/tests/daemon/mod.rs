@@ -23,6 +23,9 @@ use tokio::net::UnixStream;
 /// No test takes longer unless it hangs; the longest runs ten thousand commands.
 const DEADLINE: Duration = Duration::from_secs(150);
 
+/// A killed process is gone in milliseconds; this is for a machine that stands still.
+const ENDS_WITHIN: Duration = Duration::from_secs(30);
+
 /// Kills the process when the test does not end it in time, so that whatever waits for it fails
 /// instead of waiting on.
 #[expect(clippy::print_stderr, reason = "says why the test is about to fail")]
@@ -38,6 +41,28 @@ pub(crate) fn limit_time(pid: u32) {
             let _ = pidfd_send_signal(&pidfd, Signal::KILL);
         }
     });
+}
+
+/// A process by something that no other process can get, unlike its number.
+pub(crate) struct Watched(OwnedFd);
+
+impl Watched {
+    /// Of a process that is known to run.
+    pub(crate) fn new(pid: i32) -> Self {
+        let pid = Pid::from_raw(pid).unwrap();
+        Self(pidfd_open(pid, PidfdFlags::empty()).unwrap())
+    }
+
+    /// Waits for its end, which a process that was killed reaches soon; kills it when it does not.
+    pub(crate) fn has_ended(&self) -> bool {
+        let deadline = Timespec::try_from(ENDS_WITHIN).unwrap();
+        let mut ended = [PollFd::new(&self.0, PollFlags::IN)];
+        let has_ended = poll(&mut ended, Some(&deadline)).unwrap() > 0;
+        if !has_ended {
+            let _ = pidfd_send_signal(&self.0, Signal::KILL);
+        }
+        has_ended
+    }
 }
 
 pub(crate) struct Daemon {
@@ -101,6 +126,12 @@ impl Daemon {
             .unwrap();
         limit_time(child.id());
         Self { child, directory }
+    }
+
+    /// As `kill -9` does it, without a chance to clean up.
+    pub(crate) fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     pub(crate) fn pid(&self) -> u32 {

@@ -180,6 +180,8 @@ async fn what_cannot_be_run_is_refused() {
             json!({"language": "bash", "cwd": "/no/such"}),
             "/no/such",
         ),
+        ("/code/context", json!({"envs": {"A=B": "x"}}), "envs"),
+        ("/code/context", json!({"envs": {"A": "\u{0}"}}), "envs"),
         ("/code", json!({"code": "1", "timeout": -1}), "timeout"),
         ("/code", json!({"context": {}}), "code"),
     ] {
@@ -724,6 +726,180 @@ async fn a_context_has_its_directory_and_the_variables_of_the_sandbox() {
     let directory = daemon.directory.path().canonicalize().unwrap();
     assert_eq!(said.stdout.trim(), directory.to_str().unwrap());
     assert_eq!(said.text(), "'hello there'");
+}
+
+#[tokio::test]
+async fn variables_and_directory_are_each_contexts_own_and_survive_its_interpreter() {
+    let daemon = Daemon::start_with(&["EXECD_ENVS={dir}/envs", "OWN=of the daemon"]);
+    std::fs::write(daemon.path("envs"), "OWN='of the sandbox'\n").unwrap();
+    let directory = daemon.directory.path().canonicalize().unwrap();
+    for (language, show, end) in [
+        (
+            "python",
+            "import os; print(os.environ['OWN'], os.getcwd())",
+            "os._exit(1)",
+        ),
+        ("bash", "echo $OWN $PWD", "exit 1"),
+        (
+            "typescript",
+            "console.log(process.env.OWN, process.cwd())",
+            "process.exit(1)",
+        ),
+    ] {
+        let body = json!({"language": language, "cwd": directory, "envs": {"OWN": "mine"}});
+        let made = daemon.call(Method::POST, "/code/context", body.to_string());
+        let made = made.await.json();
+        let id = made["id"].as_str().unwrap();
+        assert!(made.get("envs").is_none(), "secrets are not told again");
+        let expected = format!("mine {}\n", directory.display());
+        assert_eq!(run(&daemon, id, show).await.stdout, expected);
+        assert_eq!(run(&daemon, id, end).await.error().0, "InterpreterDied");
+        assert_eq!(run(&daemon, id, show).await.stdout, expected, "{language}");
+        let other = run_default(&daemon, language, show).await.stdout;
+        assert!(other.starts_with("of the sandbox "), "{language}: {other}");
+    }
+}
+
+/// The deadline of the test below also holds for the starts that must succeed, which a busy
+/// machine may make late; those are asked for again, and this often is enough for any machine.
+const STARTS: usize = 20;
+
+#[tokio::test]
+async fn an_interpreter_that_never_becomes_ready_is_an_error_in_time_and_the_next_run_works() {
+    let daemon = Daemon::start_with(&[
+        "PATH={dir}:/usr/local/bin:/usr/bin:/bin",
+        "EXECD_INTERPRETER_START_SECONDS=3",
+    ]);
+    let stuck = daemon.path("stuck");
+    for (program, real) in [("python3", "python3"), ("node", "node"), ("bash", "bash")] {
+        let text = format!(
+            "#!/bin/sh\nif [ -e {stuck} ]; then echo $$ >{stuck}; exec sleep 1000; fi\n\
+             PATH=/usr/local/bin:/usr/bin:/bin; exec {real} \"$@\"\n",
+            stuck = stuck.display(),
+        );
+        std::fs::write(daemon.path(program), text).unwrap();
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(daemon.path(program), mode).unwrap();
+    }
+    for (language, end, fine) in [
+        ("python", "import os; os._exit(1)", "print('fine')"),
+        ("javascript", "process.exit(1)", "console.log('fine')"),
+        ("bash", "exit 1", "echo fine"),
+    ] {
+        let body = json!({"language": language}).to_string();
+        let mut id = String::new();
+        for _ in 0..STARTS {
+            let answer = daemon.call(Method::POST, "/code/context", body.clone());
+            let answer = answer.await.json();
+            if let Some(made) = answer["id"].as_str() {
+                made.clone_into(&mut id);
+                break;
+            }
+            assert!(answer.to_string().contains("not ready after"), "{answer}");
+        }
+        assert_eq!(run(&daemon, &id, end).await.error().0, "InterpreterDied");
+
+        std::fs::write(&stuck, "").unwrap();
+        let said = run(&daemon, &id, fine).await;
+        let (name, value) = said.error();
+        assert_eq!(name, "InterpreterNotStarted", "{language}");
+        assert!(value.contains("not ready after 3 seconds"), "{value}");
+        let pid = std::fs::read_to_string(&stuck).unwrap();
+        assert!(
+            pid.is_empty() || crate::commands::has_ended(pid.trim()),
+            "{language}: {pid} lives on"
+        );
+        std::fs::remove_file(&stuck).unwrap();
+
+        let mut stdout = String::new();
+        for _ in 0..STARTS {
+            let said = run(&daemon, &id, fine).await;
+            if said.errors.is_empty() {
+                stdout = said.stdout;
+                break;
+            }
+            assert_eq!(said.error().0, "InterpreterNotStarted", "{language}");
+        }
+        assert_eq!(stdout, "fine\n", "{language}");
+    }
+}
+
+#[tokio::test]
+async fn what_javascript_prints_and_shows_stays_in_order() {
+    let daemon = Daemon::start();
+    let id = create(&daemon, "javascript").await;
+    // More than a pipe holds, then a display, many times over: each on its own way to execd.
+    let code = "for (let i = 0; i < 50; i++) {\n\
+        console.log('o'.repeat(i % 5 ? 10 : 200000)); display(i); console.error('e'); display(i)\n\
+        }\nconsole.log('last')\n'end'";
+    let said = run(&daemon, &id, code).await;
+    let mut order: Vec<String> = Vec::new();
+    for event in &said.events {
+        let kind = event["type"].as_str().unwrap();
+        let shown = event["results"]["text"].as_str().unwrap_or_default();
+        let next = match kind {
+            "result" => format!("display {shown}"),
+            _ => kind.to_owned(),
+        };
+        // A long line comes in several events.
+        if kind != "stdout" || order.last().is_none_or(|before| before != "stdout") {
+            order.push(next);
+        }
+    }
+    let mut expected: Vec<String> = Vec::new();
+    for i in 0..50 {
+        let shown = format!("display {i}");
+        expected.extend([
+            "stdout".to_owned(),
+            shown.clone(),
+            "stderr".to_owned(),
+            shown,
+        ]);
+    }
+    expected.extend(
+        [
+            "stdout",
+            "execution_count",
+            "display 'end'",
+            "execution_complete",
+        ]
+        .map(str::to_owned),
+    );
+    assert_eq!(order, expected);
+    assert_eq!(said.stdout.len(), 10 * 200_001 + 40 * 11 + 5);
+    // Shown when no cell runs: nobody listens, and nothing waits for ever.
+    let late = "setTimeout(() => { display(1); globalThis.isShown = true }, 0); 0";
+    assert_eq!(run(&daemon, &id, late).await.text(), "0");
+    let waits = "while (!globalThis.isShown) await new Promise(setImmediate)\n'shown'";
+    assert_eq!(run(&daemon, &id, waits).await.text(), "'shown'");
+}
+
+#[tokio::test]
+async fn interpreters_end_with_a_daemon_that_is_killed() {
+    let mut daemon = Daemon::start();
+    let mut busy = Vec::new();
+    for (language, code) in [
+        (
+            "python",
+            "import os\nprint(os.getpid(), flush=True)\nwhile True: pass",
+        ),
+        ("javascript", "console.log(process.pid); for (;;);"),
+        ("bash", "echo $$; while :; do :; done"),
+    ] {
+        let id = create(&daemon, language).await;
+        let mut stream = begin_in(&daemon, &id, code).await;
+        let pid: i32 = loop {
+            let event = stream.next().await.unwrap();
+            if event["type"] == "stdout" {
+                break event["text"].as_str().unwrap().trim().parse().unwrap();
+            }
+        };
+        busy.push((language, crate::daemon::Watched::new(pid)));
+    }
+    daemon.kill();
+    for (language, process) in busy {
+        assert!(process.has_ended(), "{language} outlives the daemon");
+    }
 }
 
 #[tokio::test]

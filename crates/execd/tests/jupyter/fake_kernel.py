@@ -111,6 +111,8 @@ while True:
     publish("status", request, {"execution_state": "busy"})
     if request["msg_type"] == "kernel_info_request":
         put(shell, message("kernel_info_reply", request, {"status": "ok"}))
+        if manner == "mute" and count:
+            continue
         publish("status", request, {"execution_state": "idle"})
         continue
     count += 1
@@ -132,9 +134,11 @@ while True:
         answer = get(stdin)
         value = json.loads(answer[answer.index(b"<IDS|MSG>") + 5])["value"]
         code = repr(value)
+    if manner == "variables":
+        code = os.environ[code]
     if manner == "large":
         publish("stream", request, {"name": "stdout", "text": "x" * (33 << 20)})
     publish("stream", request, {"name": "stdout", "text": code})
     put(shell, message("execute_reply", request, {"status": "ok", "execution_count": count}))
-    if manner != "forgetful":
+    if manner not in ("forgetful", "mute"):
         publish("status", request, {"execution_state": "idle"})

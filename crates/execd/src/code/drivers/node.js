@@ -1,10 +1,12 @@
 // The JavaScript side of a code context: runs cells one after another in one global scope.
 //
-// Started by execd as `node -e <this file> -- <fd>`; <fd> is one end of a socket pair on which
-// frames go both ways, laid out as in python.py. execd has already turned each cell into a plain
+// Started by execd as `node -e <this file> -- <commands> <frames>`, two sockets on which frames go
+// that are laid out as in python.py: commands come on the first, whenever the event loop runs, and
+// everything else goes on the second, which blocks. execd has already turned each cell into a plain
 // script (types stripped, imports rewritten, declarations lifted to the global scope): it
 // evaluates to a function, async where the cell awaits, that returns [value] when the cell ends
-// with an expression and [] otherwise. Output goes to descriptors 1 and 2 as always.
+// with an expression and [] otherwise. Output goes to descriptors 1 and 2 as always. Unlike
+// Python's, the frame Q carries text, which comes back on the second socket.
 //
 // Deliberately not here: any parsing or rewriting of the user's code.
 'use strict';
@@ -16,7 +18,7 @@
   const path = require('path');
   const { createRequire } = require('module');
 
-  const channel = Number(process.argv[process.argv.length - 1]);
+  const [commands, frames] = process.argv.slice(-2).map(Number);
   process.argv.length = 1;
   let count = 0;
   let current = null; // The cell that runs, when there is one.
@@ -36,22 +38,45 @@
     return Buffer.concat([size, body]);
   };
 
-  // Frames leave in order and at once, also while user code never yields, so they are written
-  // synchronously; the socket is non-blocking, hence the loop on EAGAIN, which waits in poll
-  // through Atomics rather than spinning.
-  const pause = new Int32Array(new SharedArrayBuffer(4));
+  // Frames leave in order and at once, also while user code never yields.
   const send = (kind, ...fields) => {
     const data = encode(kind, fields);
-    let at = 0;
-    while (at < data.length) {
-      try {
-        at += fs.writeSync(channel, data, at);
-      } catch (error) {
-        if (error.code !== 'EAGAIN') process.exit(0);
-        Atomics.wait(pause, 0, 0, 1);
-      }
+    try {
+      for (let at = 0; at < data.length; ) at += fs.writeSync(frames, data, at);
+    } catch {
+      // User code has closed it, or execd is gone: nothing can be told any more.
+      process.exit(1);
     }
   };
+
+  // Waits until execd has read the frames so far: what is printed next must not overtake them on
+  // its other way. An interrupt may end the wait, so the answer to an older question is passed over.
+  let asked = 0;
+  const keepOrder = () => {
+    asked += 1;
+    const mark = String(asked % 1e8).padStart(8, '0');
+    const answer = Buffer.alloc(mark.length);
+    send('Q', mark);
+    do {
+      if (fs.readSync(frames, answer) === 0) process.exit(0);
+    } while (answer.toString() !== mark);
+  };
+
+  // Output is written before the call that prints it returns. Node would keep what does not fit
+  // into a pipe and write it later, after frames that were sent meanwhile. The streams are made
+  // on first use, because making them takes milliseconds.
+  for (const name of ['stdout', 'stderr']) {
+    const made = Object.getOwnPropertyDescriptor(process, name);
+    let stream = null;
+    const get = () => {
+      if (!stream) {
+        stream = made.get.call(process);
+        if (stream._handle && stream._handle.setBlocking) stream._handle.setBlocking(true);
+      }
+      return stream;
+    };
+    Object.defineProperty(process, name, { ...made, get });
+  }
 
   // Rich results.
   const text = (value) => (typeof value === 'string' ? value : JSON.stringify(value));
@@ -74,6 +99,7 @@
       ? Object.fromEntries(Object.entries(value).map(([mime, part]) => [mime, asText(part)]))
       : bundle(value);
     send('D', options.id || '', options.update ? '1' : '', ...pairs(found));
+    keepOrder();
   };
 
   // Errors, without the driver's frames.
@@ -154,7 +180,7 @@
   };
 
   let pending = Buffer.alloc(0);
-  const socket = new net.Socket({ fd: channel, readable: true, writable: false });
+  const socket = new net.Socket({ fd: commands, readable: true, writable: false });
   socket.on('data', (data) => {
     pending = pending.length ? Buffer.concat([pending, data]) : data;
     while (pending.length >= 4 && pending.length >= 4 + pending.readUInt32BE(0)) {

@@ -29,18 +29,24 @@ use crate::path::Environment;
 use crate::process::{Exit, Launch, LaunchError, Process};
 use crate::state::Shared;
 
-/// Between two attempts to connect to a kernel that starts. A port that begins to listen tells
-/// nobody; an attempt costs some 20 µs and the fastest kernels start in 100 ms.
+/// Between two attempts to connect to a kernel that starts. There is nothing to wait for instead:
+/// no system call tells that somebody begins to listen on a port, the protocol has no way to hand
+/// a kernel sockets that listen already, and few kernels know how to announce themselves at a
+/// port of ours. ZeroMQ's own libraries therefore try again too, every 100 ms. An attempt costs some 20 µs and the fastest
+/// kernels start in 100 ms. Whoever starts the kernel sets the end of the attempts.
 const CONNECT_EVERY: Duration = Duration::from_millis(5);
 
-/// How long to wait for an `idle` that is due before the kernel is asked for another one. It is
-/// late when the kernel starts, as long as our subscription has not reached it, and it is lost
-/// when a kernel printed more than ZeroMQ holds for a reader that is slow.
-const ASK_AGAIN_STARTING: Duration = Duration::from_millis(50);
-const ASK_AGAIN: Duration = Duration::from_secs(2);
+/// How long an `idle` may be behind the answer to its request before the kernel is asked for
+/// another one. It is late when the kernel starts, as long as our subscription has not reached it,
+/// and it is lost when a kernel printed more than ZeroMQ holds for a reader that is slow. A
+/// message that is lost is no event, so only a time can show it. No time is set for the answer.
+const IDLE_WITHIN_STARTING: Duration = Duration::from_millis(50);
+const IDLE_WITHIN: Duration = Duration::from_secs(2);
 
-/// Questions until a kernel that answers and never says `idle` is taken for ready.
-const QUESTIONS_MAX: u32 = 40;
+/// Questions after which a kernel that answers them and never says `idle` is believed to be: ready
+/// at its start, and done with a cell that it has answered before them.
+const QUESTIONS_STARTING: u32 = 40;
+const QUESTIONS: u32 = 2;
 
 /// What a kernel wrote last to its own output, to be shown when it dies.
 const LAST_WORDS_BYTES: usize = 4096;
@@ -68,7 +74,7 @@ pub(in crate::code) struct Kernel {
     pipes: [Pipe; 2],
     last_words: String,
     cell: Option<Cell>,
-    question: Option<Question>,
+    questions: Option<Questions>,
     happened: VecDeque<Happening>,
 }
 
@@ -77,7 +83,7 @@ type Connecting = Pin<Box<dyn Future<Output = Result<Box<Channels>, zmtp::Error>
 enum Phase {
     Connecting(Connecting),
     /// Connected, and asked whether it is there.
-    Asking(Box<Channels>, u32),
+    Asking(Box<Channels>),
     Ready(Box<Channels>),
     /// A connection has ended; only the end of the process is left to come.
     Closed,
@@ -90,13 +96,15 @@ struct Channels {
     stdin: Socket,
 }
 
-/// A request whose only purpose is its `idle`.
-struct Question {
-    /// Unset until it has been asked.
+/// Requests whose only purpose is an `idle`, one after another.
+struct Questions {
+    /// The last one. Unset until there is one.
     request: Option<String>,
-    is_answered: bool,
+    asked: u32,
     is_idle: bool,
-    ask_at: Instant,
+    /// When to ask the next. Unset as long as the last one has no answer: a kernel answers in
+    /// order, however long it takes, and need not be asked twice.
+    next_at: Option<Instant>,
 }
 
 impl Kernel {
@@ -121,7 +129,7 @@ impl Kernel {
         let ((out_read, out_write), (err_read, err_write)) = (pipe()?, pipe()?);
         let launch = Launch {
             argv: spec.command(connection.file()),
-            environment: spec.environment(environment),
+            environment,
             directory,
             identity: None,
             stdio: [
@@ -132,7 +140,7 @@ impl Kernel {
             descriptors: Vec::new(),
             takes_terminal: false,
         };
-        let process = shared.processes.launch(launch).await?;
+        let process = shared.processes.launch_bound(launch).await?;
         Ok(Self {
             process,
             interrupt_mode: spec.interrupt_mode,
@@ -145,7 +153,7 @@ impl Kernel {
             ],
             last_words: String::new(),
             cell: None,
-            question: None,
+            questions: None,
             happened: VecDeque::new(),
         })
     }
@@ -165,7 +173,7 @@ impl Kernel {
             let request = self.session.request("execute_request", &content);
             channels.shell.send(&request.parts());
             self.cell = Some(Cell::new(request.id));
-            self.question = None;
+            self.questions = None;
         }
     }
 
@@ -194,14 +202,14 @@ impl Kernel {
             let [out, err] = &self.pipes;
             let event = tokio::select! {
                 event = self.phase.event() => event,
-                () = due(self.question.as_ref()) => Event::Ask,
+                () = due(self.questions.as_ref()) => Event::Ask,
                 () = out.readable() => Event::Said(0),
                 () = err.readable() => Event::Said(1),
                 exit = self.process.wait() => Event::Died(exit),
             };
             match event {
                 Event::Connected(Ok(channels)) => {
-                    self.phase = Phase::Asking(channels, 0);
+                    self.phase = Phase::Asking(channels);
                     self.ask();
                 }
                 Event::Connected(Err(error)) => self.close(&error),
@@ -214,7 +222,7 @@ impl Kernel {
     }
 
     fn receive(&mut self) {
-        let (Phase::Asking(channels, _) | Phase::Ready(channels)) = &mut self.phase else {
+        let (Phase::Asking(channels) | Phase::Ready(channels)) = &mut self.phase else {
             return;
         };
         let pumped = channels.each().map(Socket::pump);
@@ -258,12 +266,15 @@ impl Kernel {
     }
 
     fn take_output(&mut self, message: &Message) {
-        if let Some(question) = &mut self.question
+        let patience = self.phase.patience();
+        if let Some(questions) = &mut self.questions
             && message.parent.is_some()
-            && message.parent == question.request
+            && message.parent == questions.request
         {
-            question.is_answered |= message.kind.ends_with("_reply");
-            question.is_idle |= cell::is_idle(message);
+            if message.kind.ends_with("_reply") {
+                questions.next_at = Some(Instant::now() + patience);
+            }
+            questions.is_idle |= cell::is_idle(message);
             return;
         }
         let happening = match &mut self.cell {
@@ -275,15 +286,20 @@ impl Kernel {
 
     /// Draws the conclusions of what has arrived so far.
     fn progress(&mut self) {
-        let is_idle = self.question.as_ref().is_some_and(|asked| asked.is_idle);
-        let is_answered = self
-            .question
-            .as_ref()
-            .is_some_and(|asked| asked.is_answered);
-        if let Phase::Asking(_, questions) = self.phase
-            && is_answered
-            && (is_idle || questions >= QUESTIONS_MAX)
-        {
+        let is_starting = matches!(self.phase, Phase::Asking(_));
+        let most = if is_starting {
+            QUESTIONS_STARTING
+        } else {
+            QUESTIONS
+        };
+        let (is_answered, is_idle) = self.questions.as_ref().map_or((false, false), |asked| {
+            let is_answered = asked.next_at.is_some();
+            (
+                is_answered,
+                asked.is_idle || (is_answered && asked.asked >= most),
+            )
+        });
+        if is_starting && is_answered && is_idle {
             self.become_ready();
         }
         let Some(cell) = &mut self.cell else { return };
@@ -293,18 +309,23 @@ impl Kernel {
         if let Some(end) = cell.end() {
             self.happened.extend(end.into_iter().flatten());
             self.cell = None;
-            self.question = None;
-        } else if cell.has_reply() && self.question.is_none() {
-            self.question = Some(Question::due_in(ASK_AGAIN));
+            self.questions = None;
+        } else if cell.has_reply() && self.questions.is_none() {
+            self.questions = Some(Questions {
+                request: None,
+                asked: 0,
+                is_idle: false,
+                next_at: Some(Instant::now() + IDLE_WITHIN),
+            });
         }
     }
 
     fn become_ready(&mut self) {
-        if let Phase::Asking(channels, _) = std::mem::replace(&mut self.phase, Phase::Closed) {
+        if let Phase::Asking(channels) = std::mem::replace(&mut self.phase, Phase::Closed) {
             self.phase = Phase::Ready(channels);
         }
         self.connection = None;
-        self.question = None;
+        self.questions = None;
         self.happened.push_back(Happening::Frame(Frame {
             kind: b'H',
             fields: Vec::new(),
@@ -313,26 +334,17 @@ impl Kernel {
 
     /// Sends a request that changes nothing, for the sake of its `idle`.
     fn ask(&mut self) {
-        let (channels, again) = match &mut self.phase {
-            Phase::Asking(channels, questions) => {
-                *questions += 1;
-                (channels, ASK_AGAIN_STARTING)
-            }
-            Phase::Ready(channels) => (channels, ASK_AGAIN),
-            Phase::Connecting(_) | Phase::Closed => return,
-        };
-        let was_answered = self.question.as_ref().is_none_or(|asked| asked.is_answered);
-        if !was_answered {
-            // A kernel answers in order, however long it takes; it need not be asked twice.
-            self.question.as_mut().expect("just seen").ask_at += again;
+        let (Phase::Asking(channels) | Phase::Ready(channels)) = &mut self.phase else {
             return;
-        }
+        };
         let request = self.session.request("kernel_info_request", &json!({}));
         channels.shell.send(&request.parts());
-        let mut question = Question::due_in(again);
-        question.request = Some(request.id);
-        question.is_answered = false;
-        self.question = Some(question);
+        self.questions = Some(Questions {
+            request: Some(request.id),
+            asked: self.questions.as_ref().map_or(0, |before| before.asked) + 1,
+            is_idle: false,
+            next_at: None,
+        });
     }
 
     fn listen(&mut self, index: usize) {
@@ -341,7 +353,7 @@ impl Kernel {
             return;
         };
         match self.phase {
-            Phase::Connecting(_) | Phase::Asking(..) => {
+            Phase::Connecting(_) | Phase::Asking(_) => {
                 let said = Happening::Output(pipe.channel(), text);
                 self.happened.push_back(said);
             }
@@ -389,10 +401,18 @@ enum Event {
 }
 
 impl Phase {
+    /// How long an `idle` may be behind its answer.
+    fn patience(&self) -> Duration {
+        match self {
+            Self::Connecting(_) | Self::Asking(_) => IDLE_WITHIN_STARTING,
+            Self::Ready(_) | Self::Closed => IDLE_WITHIN,
+        }
+    }
+
     async fn event(&mut self) -> Event {
         match self {
             Self::Connecting(connecting) => Event::Connected(connecting.await),
-            Self::Asking(channels, _) | Self::Ready(channels) => {
+            Self::Asking(channels) | Self::Ready(channels) => {
                 tokio::select! {
                     () = channels.shell.ready() => {}
                     () = channels.iopub.ready() => {}
@@ -418,20 +438,9 @@ impl Channels {
     }
 }
 
-impl Question {
-    fn due_in(time: Duration) -> Self {
-        Self {
-            request: None,
-            is_answered: true,
-            is_idle: false,
-            ask_at: Instant::now() + time,
-        }
-    }
-}
-
-async fn due(question: Option<&Question>) {
-    match question {
-        Some(question) => tokio::time::sleep_until(question.ask_at).await,
+async fn due(questions: Option<&Questions>) {
+    match questions.and_then(|questions| questions.next_at) {
+        Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
 }

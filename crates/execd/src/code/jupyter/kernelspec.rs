@@ -105,7 +105,7 @@ impl Kernelspec {
     }
 
     /// Lays the kernel's own variables over the sandbox's; `${NAME}` in them means the latter.
-    pub(super) fn environment(&self, mut environment: Environment) -> Environment {
+    pub(in crate::code) fn environment(&self, mut environment: Environment) -> Environment {
         let outer = environment.clone();
         for (name, value) in &self.env {
             environment.set(name, expand(value, &outer));
