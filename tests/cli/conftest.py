@@ -15,6 +15,7 @@ import pytest
 from terminal import Terminal
 
 HERE = Path(__file__).resolve().parent
+REPO = HERE.parents[1]
 spec = importlib.util.spec_from_file_location(
     "lifecycle_conftest", HERE.parent / "clients/lifecycle/conftest.py"
 )

@@ -116,7 +116,7 @@ def test_request_files(osb, published, tmp_path):
 
 
 def test_skills_are_installed_and_removed(osb, tmp_path):
-    for target in ("claude", "cursor", "codex", "copilot", "windsurf", "cline", "opencode"):
+    for target in ("claude", "cursor", "codex", "gemini", "copilot", "windsurf", "cline", "opencode"):
         words = ["--target", target, "--scope", "project"]
         install = osb.json("skills", "install", "--all-builtins", *words, cwd=tmp_path)
         assert {row["status"] for row in install["operations"]} == {"installed"}
@@ -125,4 +125,3 @@ def test_skills_are_installed_and_removed(osb, tmp_path):
         gone = osb.json("skills", "uninstall", "file-operations", *words, cwd=tmp_path)
         assert gone["operations"][0]["status"] == "removed"
     assert "When To Use" in osb("skills", "show", "sandbox-lifecycle").stdout
-    assert len(osb.json("skills", "list")["skills"]) == 6

@@ -104,6 +104,35 @@ impl Limits {
         Ok(())
     }
 
+    /// Lowers amounts that nobody asked for to what is allowed: a default must not be refused.
+    pub(crate) fn lower_resources(
+        &self,
+        request: &mut CreateSandboxRequest,
+        asked: Option<&BTreeMap<String, String>>,
+    ) -> Result<(), String> {
+        let Some(limits) = &mut request.resource_limits else {
+            return Ok(());
+        };
+        for (name, most) in &self.max_resource {
+            let is_asked = asked.is_some_and(|asked| asked.contains_key(name));
+            if let (false, Some(amount)) = (is_asked, limits.get_mut(name)) {
+                let parse = |text: &str| text.parse::<Quantity>().map_err(|e| e.to_string());
+                if parse(amount)? > parse(most)? {
+                    amount.clone_from(most);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The same for a lifetime that nobody asked for.
+    pub(crate) fn lower_lifetime(&self, request: &mut CreateSandboxRequest) {
+        let most = self.max_lifetime.and_then(|most| i64::try_from(most).ok());
+        if let (Some(timeout), Some(most)) = (&mut request.timeout, most) {
+            *timeout = (*timeout).min(most);
+        }
+    }
+
     /// Holds a renewal to the longest lifetime.
     pub(crate) fn hold_lifetime(&self, seconds: f64) -> Result<(), String> {
         match self.max_lifetime {
@@ -250,6 +279,23 @@ mod tests {
         assert_eq!(resources["disk"], "1Gi");
         assert_eq!(resources["cpu"], "1", "less than the limit stays");
         assert_eq!(request.network_policy.unwrap().mode(), PolicyMode::DenyAll);
+    }
+
+    #[test]
+    fn a_default_is_lowered_and_a_wish_is_not() {
+        let limits = limits("max_lifetime = 60\nmax_resource = { memory = '1Gi', cpu = '4' }");
+        let mut lowered = request();
+        limits.lower_resources(&mut lowered, None).unwrap();
+        limits.lower_lifetime(&mut lowered);
+        limits.hold(&mut lowered).unwrap();
+        assert_eq!(lowered.timeout, Some(60));
+        let resources = lowered.resource_limits.unwrap();
+        assert_eq!((&*resources["memory"], &*resources["cpu"]), ("1Gi", "1"));
+        let mut wished = request();
+        let wish = [("memory".to_owned(), "2Gi".to_owned())].into();
+        limits.lower_resources(&mut wished, Some(&wish)).unwrap();
+        limits.lower_lifetime(&mut wished);
+        assert!(limits.hold(&mut wished).is_err());
     }
 
     #[test]

@@ -40,8 +40,9 @@ struct Restore {
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Settings {
     /// Seconds after which the sandbox is deleted by itself; sandbox_renew extends it.
-    #[serde(default = "lifetime")]
-    timeout_seconds: f64,
+    #[serde(default)]
+    #[schemars(with = "f64", default = "lifetime")]
+    timeout_seconds: Option<f64>,
     /// Seconds it may take to be ready, downloading the image included.
     #[serde(default = "ready")]
     ready_timeout_seconds: f64,
@@ -402,7 +403,12 @@ async fn make(call: Call, create: CreateSandbox, mut settings: Settings) -> Outc
         create = create.volume(volume.into_wire()?);
     }
     let mut request = create.request().clone();
-    call.registry.limits.hold(&mut request)?;
+    let limits = &call.registry.limits;
+    limits.lower_resources(&mut request, settings.resource.as_ref())?;
+    if settings.timeout_seconds.is_none() {
+        limits.lower_lifetime(&mut request);
+    }
+    limits.hold(&mut request)?;
     let create = settings_of(request, &settings)?.client(&call.registry.client);
     call.registry.reserve()?;
     call.progress.say("making the sandbox").await;
@@ -436,7 +442,8 @@ async fn make(call: Call, create: CreateSandbox, mut settings: Settings) -> Outc
 
 impl Settings {
     fn apply(&self, mut create: CreateSandbox) -> Result<CreateSandbox, Failure> {
-        create = create.timeout(seconds("timeout_seconds", self.timeout_seconds)?);
+        let lifetime = self.timeout_seconds.unwrap_or_else(lifetime);
+        create = create.timeout(seconds("timeout_seconds", lifetime)?);
         for (name, value) in self.env.iter().flatten() {
             create = create.env(name, value);
         }

@@ -179,6 +179,8 @@ pub enum Tool {
     Cursor,
     /// Codex.
     Codex,
+    /// Gemini CLI.
+    Gemini,
     /// GitHub Copilot.
     Copilot,
     /// Windsurf.
