@@ -93,6 +93,10 @@ bench-execd: build ## execd beside direct spawns, cat and the kernel.
 test-mcp: build ## The MCP server, by the official Python client.
 	tests/clients/mcp/run
 
+.PHONY: test-agents
+test-agents: build ## Claude Code, Codex and Gemini CLI, set up as docs/agents.md says. Installs them (800 MB).
+	tests/clients/agents/run
+
 .PHONY: test-sdk
 test-sdk: ## The Rust SDK against a real server. Needs root.
 	cargo build --locked -p osb -p execd

@@ -5,6 +5,7 @@ import re
 from conftest import IMAGE
 
 LEAVE = b"\x10\x11"  # ctrl-p, ctrl-q
+LEFT, UP = "\x1b[D", "\x1b[A"
 
 
 def test_a_shell_has_keys_size_interrupt_and_exit_code(osb, shared):
@@ -70,14 +71,48 @@ def test_a_shell_without_a_terminal_says_what_works(osb, shared):
     assert "needs a terminal" in said and "osb exec" in said
 
 
-def test_an_interpreter_line_by_line(osb, shared):
-    with osb.at_terminal("code", shared, "-l", "bash") as code:
+def test_an_interpreter_has_editing_history_and_blocks(osb, shared):
+    with osb.at_terminal("code", shared, columns=30) as code:
         code.expect(">>> ")
-        code.type("x=41\n")
+        # The missing letter is put in after going back.
+        code.type("prnt(6*7)" + 7 * LEFT + "i\r")
+        code.expect("\r\n42\r\n")
+        code.type(UP + "\x7f+1)\r")
+        code.expect("\r\n43\r\n")
+        # A block ends with an empty line, is indented by the tab key, and may be wider than the screen.
+        code.type("def double(number):\r\treturn number + number + 0 + 0 + 0\r\rdouble(22)\r")
+        code.expect("\r\n44\r\n")
+        code.type("print('thrown' + ")
+        code.expect("thrown")
+        code.type(b"\x03")
+        code.expect("^C")
+        code.type("double(23)\r")
+        code.expect("\r\n46\r\n")
+        code.type(b"\x04")
+        assert code.end() == 0
+
+
+def test_an_interrupt_ends_the_cell_and_not_the_interpreter(osb, shared):
+    with osb.at_terminal("code", shared) as code:
         code.expect(">>> ")
+        code.type("kept = 47\rimport time\rprint('be' + 'gun', flush=True); time.sleep(1000)\r")
+        code.expect("begun\r\n")
+        code.type(b"\x03")
+        code.expect("KeyboardInterrupt")
+        code.type("kept + 1\r")
+        code.expect("\r\n48\r\n")
+        code.type(b"\x04")
+        assert code.end() == 0
+
+
+def test_an_interpreter_at_a_simple_terminal(osb, shared):
+    with osb.at_terminal("code", shared, "-l", "bash", env={"TERM": "dumb"}) as code:
+        code.expect(">>> ")
+        code.type("x=48\n")
         code.type("echo value-$((x+1))\n")
-        code.expect("value-42")
+        code.expect("value-49")
         code.expect(">>> ")
+        assert b"\x1b" not in code.screen
         code.type(b"\x04")
         assert code.end() == 0
 

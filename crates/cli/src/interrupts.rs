@@ -4,6 +4,9 @@ use std::io;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
+/// The code for Ctrl-C.
+pub(crate) const INTERRUPTED: u8 = 130;
+
 /// Requests to stop.
 pub(crate) struct Interrupts {
     interrupt: Signal,
@@ -24,7 +27,7 @@ impl Interrupts {
     /// The next request to stop, as the exit code that shells give it.
     pub(crate) async fn next(&mut self) -> u8 {
         tokio::select! {
-            _ = self.interrupt.recv() => 130,
+            _ = self.interrupt.recv() => INTERRUPTED,
             _ = self.terminate.recv() => 143,
             _ = self.hang_up.recv() => 129,
         }

@@ -159,10 +159,35 @@ where
 fn schema<T: JsonSchema>() -> Arc<JsonObject> {
     let generator = SchemaSettings::draft2020_12().into_generator();
     let schema = generator.into_root_schema_for::<T>();
-    let Value::Object(mut object) = schema.to_value() else {
+    let mut schema = schema.to_value();
+    drop_number_formats(&mut schema);
+    let Value::Object(mut object) = schema else {
         unreachable!("the schema of a struct is an object");
     };
     // Every client knows the dialect; saying it costs a model's context in each tool.
     object.remove("$schema");
     Arc::new(object)
+}
+
+/// Takes away formats of numbers such as `uint64`: JSON Schema has none, and clients that check
+/// schemas complain about each.
+fn drop_number_formats(schema: &mut Value) {
+    match schema {
+        Value::Object(object) => {
+            let is_number = |format: &str| {
+                let bits = format.trim_start_matches("uint").trim_start_matches("int");
+                matches!(format, "double" | "float" | "uint" | "int") || bits.parse::<u8>().is_ok()
+            };
+            if object
+                .get("format")
+                .and_then(Value::as_str)
+                .is_some_and(is_number)
+            {
+                object.remove("format");
+            }
+            object.values_mut().for_each(drop_number_formats);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_number_formats),
+        _ => {}
+    }
 }

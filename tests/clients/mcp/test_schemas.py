@@ -105,3 +105,26 @@ async def test_descriptions_say_what_to_do(server):
         assert tool.annotations.read_only_hint is not None, tool.name
         for name, schema in tool.input_schema["properties"].items():
             assert schema.get("description"), f"{tool.name}.{name} is not described"
+
+
+# What JSON Schema 2020-12 defines; clients that check schemas complain about others.
+FORMATS = {"date-time", "date", "time", "duration", "email", "hostname", "ipv4", "ipv6", "uri", "uuid", "regex"}
+
+
+def formats(schema):
+    if isinstance(schema, dict):
+        if isinstance(schema.get("format"), str):
+            yield schema["format"]
+        for inner in schema.values():
+            yield from formats(inner)
+    elif isinstance(schema, list):
+        for inner in schema:
+            yield from formats(inner)
+
+
+async def test_formats_are_those_of_the_standard(server):
+    async with stdio(server) as ours:
+        listed = (await ours.raw.list_tools()).tools
+    for tool in listed:
+        found = {*formats(tool.input_schema), *formats(tool.output_schema)}
+        assert found <= FORMATS, f"{tool.name}: {found - FORMATS}"
