@@ -368,6 +368,18 @@ codes! {
     SandboxPaused = "SANDBOX_PAUSED",
     /// Nothing listens on that port inside the sandbox.
     PortNotListening = "PORT_NOT_LISTENING",
+    /// No image of that name is here or in its registry.
+    ImageNotFound = "IMAGE::NOT_FOUND",
+    /// The registry wants credentials, or other ones.
+    ImageUnauthorized = "IMAGE::UNAUTHORIZED",
+    /// What was uploaded is not an image, or a damaged one.
+    ImageInvalid = "IMAGE::INVALID",
+    /// Something stands on the image.
+    ImageInUse = "IMAGE::IN_USE",
+    /// No such volume.
+    VolumeNotFound = "VOLUME::NOT_FOUND",
+    /// A sandbox has the volume mounted.
+    VolumeInUse = "VOLUME::IN_USE",
 }
 
 impl fmt::Display for ErrorCode {

@@ -30,6 +30,7 @@ pub mod secret;
 pub mod signed_route;
 pub mod snapshot;
 pub mod spec;
+pub mod stock;
 pub mod template;
 pub mod validate;
 pub mod volume;

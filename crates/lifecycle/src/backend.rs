@@ -9,6 +9,8 @@
 //! Every method is safe to call twice. Methods that end something (`delete`, `delete_snapshot`)
 //! answer `Ok` for what is already gone.
 
+mod stock;
+
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -19,6 +21,8 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{broadcast, mpsc};
+
+pub use stock::{Archive, Image, ImageUsage, NamedVolume, Pruned, Stock};
 
 /// A place that runs sandboxes.
 #[async_trait]
@@ -100,6 +104,11 @@ pub trait Backend: Send + Sync + 'static {
     /// State changes that nobody asked for (exits, out-of-memory kills, removals behind our
     /// back). Delivery is best effort: a receiver that lags must call [`Backend::list`].
     fn events(&self) -> broadcast::Receiver<Event>;
+
+    /// The images and volumes it keeps, where it lets operators look after them.
+    fn stock(&self) -> Option<&dyn Stock> {
+        None
+    }
 }
 
 /// A byte stream to something inside a sandbox.
@@ -436,6 +445,12 @@ pub enum Error {
         /// What is wrong and what would be right.
         message: String,
     },
+    /// No such named volume.
+    #[error("there is no volume {0}")]
+    VolumeNotFound(String),
+    /// What was given as an image is none, or a damaged one.
+    #[error("the archive is not a usable image: {0}")]
+    ImageInvalid(String),
     /// The image does not exist.
     #[error("image {reference} was not found: {message}")]
     ImageNotFound {

@@ -26,6 +26,7 @@ mod sandbox;
 mod service;
 mod shared;
 mod snapshots;
+mod stock;
 pub mod store;
 mod subscription;
 mod sys;

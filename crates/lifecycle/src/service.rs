@@ -477,7 +477,7 @@ impl Service {
             .unwrap_or_else(|| Error::NotFound(id.clone()))
     }
 
-    fn refuse_when_stopping(&self) -> Result<(), Error> {
+    pub(crate) fn refuse_when_stopping(&self) -> Result<(), Error> {
         if self.shared.stop.is_cancelled() {
             Err(Error::ShuttingDown)
         } else {
@@ -504,7 +504,7 @@ fn flatten<E: std::fmt::Display>(result: Result<Result<(), E>, Error>) -> Result
 }
 
 /// Bounds a call in time.
-async fn within<T>(
+pub(crate) async fn within<T>(
     action: &'static str,
     after: Duration,
     call: impl Future<Output = T>,

@@ -15,7 +15,7 @@ use api::id::{SandboxId, SnapshotId};
 use async_trait::async_trait;
 use lifecycle::backend::{
     Backend, Capabilities, ConnectError, Created, Error, Event, LogQuery, Logs, Observed, Platform,
-    PullProgress, SnapshotDetails, Source, Spec, Stream, Target,
+    PullProgress, SnapshotDetails, Source, Spec, Stock, Stream, Target,
 };
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
@@ -29,7 +29,7 @@ use crate::sandbox::bounded;
 use crate::sandbox::build::{LOG_FILE, failed};
 use crate::sandbox::create::{chain, create, image_error};
 use crate::sandbox::skeleton::Skeletons;
-use crate::sandbox::{Sandbox, State, logs, removal, snapshot};
+use crate::sandbox::{Sandbox, State, logs, removal, snapshot, volume};
 use crate::spawner::Spawner;
 use crate::{cgroup, image, lock, program};
 
@@ -50,7 +50,7 @@ const FREE_BYTES_MIN: u64 = 32 << 20;
 /// The embedded backend. Cheap to clone; all clones are one.
 #[derive(Clone)]
 pub struct Embedded {
-    shared: Arc<Shared>,
+    pub(crate) shared: Arc<Shared>,
 }
 
 impl fmt::Debug for Embedded {
@@ -87,8 +87,8 @@ pub(crate) struct Shared {
 }
 
 enum Entry {
-    /// Being made; the channel closes when that is over.
-    Creating(watch::Receiver<()>),
+    /// Being made, with these named volumes; the channel closes when that is over.
+    Creating(watch::Receiver<()>, Vec<String>),
     Here(Arc<Sandbox>),
 }
 
@@ -277,7 +277,7 @@ impl Shared {
     fn here(&self, id: &SandboxId) -> Result<Arc<Sandbox>, Error> {
         match self.map().get(id) {
             Some(Entry::Here(sandbox)) => Ok(sandbox.clone()),
-            Some(Entry::Creating(_)) => Err(Error::WrongState {
+            Some(Entry::Creating(..)) => Err(Error::WrongState {
                 state: "being created",
                 wanted: "running",
             }),
@@ -290,13 +290,14 @@ impl Shared {
         loop {
             let mut over = match self.map().get(id)? {
                 Entry::Here(sandbox) => return Some(sandbox.clone()),
-                Entry::Creating(over) => over.clone(),
+                Entry::Creating(over, _) => over.clone(),
             };
             let _ = over.changed().await;
         }
     }
 
-    fn claim(&self, id: &SandboxId) -> Result<watch::Sender<()>, Error> {
+    fn claim(&self, spec: &Spec) -> Result<watch::Sender<()>, Error> {
+        let id = &spec.id;
         let mut map = self.map();
         if map.contains_key(id) {
             let message = format!("sandbox {id} exists already");
@@ -306,14 +307,27 @@ impl Shared {
             });
         }
         let (over, watched) = watch::channel(());
-        map.insert(id.clone(), Entry::Creating(watched));
+        let claims = volume::claims(&spec.volumes);
+        map.insert(id.clone(), Entry::Creating(watched, claims));
         Ok(over)
+    }
+
+    /// The sandboxes that have a named volume, and something to do before another can be made
+    /// with it.
+    pub(crate) fn with_users<T>(&self, volume: &str, act: impl FnOnce(Vec<SandboxId>) -> T) -> T {
+        let map = self.map();
+        let uses = |entry: &Entry| match entry {
+            Entry::Creating(_, claims) => claims.iter().any(|claim| claim == volume),
+            Entry::Here(sandbox) => sandbox.record.claims.iter().any(|claim| claim == volume),
+        };
+        let users = map.iter().filter(|(_, entry)| uses(entry));
+        act(users.map(|(id, _)| id.clone()).collect())
     }
 
     async fn create(self: &Arc<Self>, spec: Spec) -> Result<Created, Error> {
         let _turn = self.creations.acquire().await.map_err(|_| closing())?;
         let id = spec.id.clone();
-        let _over = self.claim(&id)?;
+        let _over = self.claim(&spec)?;
         match create(self, spec).await {
             Ok((sandbox, created)) => {
                 self.keep(&sandbox);
@@ -471,7 +485,7 @@ impl Backend for Embedded {
         let observed = |entry: &Entry| match entry {
             Entry::Here(sandbox) => Some(sandbox.observe()),
             // Its creator knows of it and nobody else may.
-            Entry::Creating(_) => None,
+            Entry::Creating(..) => None,
         };
         Ok(map.values().filter_map(observed).collect())
     }
@@ -531,5 +545,9 @@ impl Backend for Embedded {
 
     fn events(&self) -> broadcast::Receiver<Event> {
         self.shared.events.subscribe()
+    }
+
+    fn stock(&self) -> Option<&dyn Stock> {
+        Some(self)
     }
 }

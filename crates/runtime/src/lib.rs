@@ -15,6 +15,7 @@ mod program;
 mod sandbox;
 mod seccomp;
 pub mod spawner;
+mod stock;
 mod sys;
 
 pub use backend::Embedded;

@@ -17,10 +17,12 @@ mod events;
 mod extract;
 mod front;
 mod guard;
+mod images;
 mod operations;
 mod sandboxes;
 mod snapshots;
 mod unsupported;
+mod volumes;
 mod wire;
 
 use std::net::IpAddr;
@@ -214,6 +216,15 @@ fn contract() -> Router<App> {
             "/templates/{id}",
             get(unsupported::templates).delete(unsupported::templates),
         )
+        .route("/images", get(images::list))
+        .route("/images/pull", post(images::pull))
+        .route("/images/import", post(images::import))
+        .route("/images/export", get(images::export))
+        .route("/images/prune", post(images::prune))
+        // References have slashes, encoded or not.
+        .route("/images/{*reference}", delete(images::remove))
+        .route("/volumes", get(volumes::list).post(volumes::create))
+        .route("/volumes/{name}", delete(volumes::remove))
         .route("/events", get(events::stream))
         .route("/audit-events", get(events::audit))
 }

@@ -2,6 +2,7 @@
 
 mod edge;
 mod prepared;
+mod stock;
 
 use super::document::{Frame, Schemas};
 use super::operation::{COUNT, Operation, POSITIVE, Shape};
@@ -19,6 +20,10 @@ use crate::sandbox::{
     RenewSandboxExpirationResponse, Sandbox, Version,
 };
 use crate::snapshot::{CreateSnapshotRequest, ListSnapshotsResponse, Snapshot};
+use crate::stock::{
+    CreateVolumeRequest, ImportImagesResponse, ListImagesResponse, ListVolumesResponse,
+    PruneImagesResponse, PullEvent, PullImageRequest,
+};
 use crate::template::{CreateTemplateRequest, ListTemplatesResponse, Template};
 
 const SANDBOX: Shape = Shape::Named("Sandbox");
@@ -64,7 +69,14 @@ pub(super) fn frame() -> Frame {
             .with::<ListTemplatesResponse>()
             .with::<MetricsEvent>()
             .with::<LifecycleEvent>()
-            .with::<ListAuditEventsResponse>(),
+            .with::<ListAuditEventsResponse>()
+            .with::<ListImagesResponse>()
+            .with::<PullImageRequest>()
+            .with::<PullEvent>()
+            .with::<ImportImagesResponse>()
+            .with::<PruneImagesResponse>()
+            .with::<ListVolumesResponse>()
+            .with::<CreateVolumeRequest>(),
     }
 }
 
@@ -76,6 +88,8 @@ pub(super) fn operations() -> Vec<Operation> {
     operations.extend(prepared::pools());
     operations.extend(prepared::templates());
     operations.extend(edge::records());
+    operations.extend(stock::images());
+    operations.extend(stock::volumes());
     let guarded = |operation: Operation| {
         operation
             .header(

@@ -4,8 +4,9 @@
 //! as a killed server would.
 
 mod calls;
+mod stock;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -52,6 +53,8 @@ pub enum Call {
     Connect,
     /// `logs`
     Logs,
+    /// Any call about images and volumes but `pull_image`.
+    Stock,
 }
 
 /// How a call goes wrong.
@@ -102,6 +105,8 @@ struct Held {
     snapshots: BTreeMap<SnapshotId, (SnapshotDetails, usize)>,
     local: HashSet<String>,
     remote: HashSet<String>,
+    volumes: BTreeSet<String>,
+    has_stock: bool,
     faults: HashMap<Call, VecDeque<Fault>>,
     policy: Option<Policy>,
     capabilities: Capabilities,
@@ -140,6 +145,8 @@ impl Backend {
             snapshots: BTreeMap::new(),
             local: HashSet::from(["local".to_owned()]),
             remote: HashSet::from(["remote".to_owned()]),
+            volumes: BTreeSet::new(),
+            has_stock: true,
             faults: HashMap::new(),
             policy: None,
             capabilities: all,
@@ -166,6 +173,11 @@ impl Backend {
     /// Changes what the backend says it can do.
     pub fn set_capabilities(&self, capabilities: Capabilities) {
         self.lock().capabilities = capabilities;
+    }
+
+    /// Keeps images and volumes to itself from now on.
+    pub fn hide_stock(&self) {
+        self.lock().has_stock = false;
     }
 
     /// The next call of this kind goes wrong in this way.

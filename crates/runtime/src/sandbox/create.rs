@@ -198,6 +198,7 @@ fn facts(
         slot: slot.index,
         group: draft.group.name().to_owned(),
         own_volumes: Vec::new(),
+        claims: volume::claims(&spec.volumes),
     }
 }
 

@@ -44,6 +44,9 @@ pub(crate) struct Record {
     pub(crate) group: String,
     /// Named volumes to remove with the sandbox.
     pub(crate) own_volumes: Vec<String>,
+    /// All named volumes it has mounted.
+    #[serde(default)]
+    pub(crate) claims: Vec<String>,
     /// Which boot of the machine it belongs to.
     boot: String,
 }
@@ -70,6 +73,7 @@ pub(crate) struct Facts {
     pub(crate) slot: u32,
     pub(crate) group: String,
     pub(crate) own_volumes: Vec<String>,
+    pub(crate) claims: Vec<String>,
 }
 
 impl Record {
@@ -87,6 +91,7 @@ impl Record {
             slot: facts.slot,
             group: facts.group,
             own_volumes: facts.own_volumes,
+            claims: facts.claims,
             boot: boot()?,
         })
     }

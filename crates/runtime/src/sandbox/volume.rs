@@ -68,6 +68,20 @@ pub(crate) fn prepare(
         .collect()
 }
 
+/// The named volumes among `volumes`.
+pub(crate) fn claims(volumes: &[Volume]) -> Vec<String> {
+    let claim = |volume: &Volume| match &volume.source {
+        VolumeSource::Named { claim, .. } => Some(claim.clone()),
+        VolumeSource::HostPath { .. } => None,
+    };
+    volumes.iter().filter_map(claim).collect()
+}
+
+/// Makes a named volume; `Ok` when there is one.
+pub(crate) fn create(claim: &str, volumes_dir: &Path) -> Result<(), Error> {
+    named(claim, true, volumes_dir).map(drop)
+}
+
 /// Removes a named volume; `Ok` when there is none.
 pub(crate) fn remove(claim: &str, volumes_dir: &Path) -> std::io::Result<()> {
     super::copy::remove_tree(&volumes_dir.join(claim))
@@ -135,14 +149,19 @@ fn host_path(path: &str, allowed_root: &str) -> Result<OwnedFd, Error> {
     })
 }
 
-/// The volume's directory, and whether this call made it.
-fn named(claim: &str, create: bool, volumes_dir: &Path) -> Result<(OwnedFd, bool), Error> {
+/// Whether a text can be a volume's name: it then names a directory right below the volumes.
+pub(crate) fn is_claim(claim: &str) -> bool {
     let legal = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.');
     let begins_well = claim
         .bytes()
         .next()
         .is_some_and(|b| b.is_ascii_alphanumeric());
-    if !begins_well || claim.len() > CLAIM_BYTES_MAX || !claim.bytes().all(legal) {
+    begins_well && claim.len() <= CLAIM_BYTES_MAX && claim.bytes().all(legal)
+}
+
+/// The volume's directory, and whether this call made it.
+fn named(claim: &str, create: bool, volumes_dir: &Path) -> Result<(OwnedFd, bool), Error> {
+    if !is_claim(claim) {
         let message = format!(
             "{claim:?} is not a volume name: use letters, digits, '-', '_' and '.', beginning \
              with a letter or digit"

@@ -19,22 +19,30 @@ use crate::access::Principal;
 #[derive(Debug, Clone)]
 pub(super) struct Target(pub(super) String);
 
+/// What is known of a change before it is made: an extension of the request.
+#[derive(Debug, Clone)]
+pub(super) struct Begun(AuditEntry);
+
+/// The change goes on behind its answer and records its own end: an extension of the response.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Later;
+
 /// Records the request if it asks for a change.
 pub(super) async fn record(
     State(app): State<App>,
     path: RawPathParams,
-    request: Request,
+    mut request: Request,
     next: Next,
 ) -> Response {
     let Some(entry) = begin(&request, &path) else {
         return next.run(request).await;
     };
+    request.extensions_mut().insert(Begun(entry.clone()));
     let spawner = app.0.spawner.clone();
     let work = spawner.spawn("change", async move {
         let response = next.run(request).await;
-        let entry = finish(entry, &response);
-        if let Err(error) = app.0.service.audit(entry).await {
-            tracing::warn!(error = %daemon::error::chain(&error), "an audit entry was lost");
+        if response.extensions().get::<Later>().is_none() {
+            keep(&app, finish(entry, &response)).await;
         }
         response
     });
@@ -46,6 +54,22 @@ pub(super) async fn record(
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => Error::from(lifecycle::Error::ShuttingDown).into_response(),
         },
+    }
+}
+
+/// Records the end of a change that went on behind its answer.
+pub(super) async fn end(app: &App, begun: Begun, target: String, outcome: &str) {
+    let entry = AuditEntry {
+        target: Some(target),
+        outcome: outcome.to_owned(),
+        ..begun.0
+    };
+    keep(app, entry).await;
+}
+
+async fn keep(app: &App, entry: AuditEntry) {
+    if let Err(error) = app.0.service.audit(entry).await {
+        tracing::warn!(error = %daemon::error::chain(&error), "an audit entry was lost");
     }
 }
 
@@ -81,6 +105,9 @@ fn finish(mut entry: AuditEntry, response: &Response) -> AuditEntry {
 /// The outcome of what went well.
 pub(super) const OK: &str = "ok";
 
+/// The outcome of what its client gave up.
+pub(super) const CANCELLED: &str = "CANCELLED";
+
 /// The name of a change, for routes that change something.
 fn action(method: &Method, route: &str) -> Option<&'static str> {
     let route = route.strip_prefix("/v1").unwrap_or(route);
@@ -96,6 +123,12 @@ fn action(method: &Method, route: &str) -> Option<&'static str> {
         ("PUT" | "PATCH" | "DELETE", "/sandboxes/{id}/networkpolicy") => "sandbox.policy",
         ("POST" | "PUT" | "DELETE", "/pools" | "/pools/{name}") => "pool.change",
         ("POST" | "DELETE", "/templates" | "/templates/{id}") => "template.change",
+        ("POST", "/images/pull") => "image.pull",
+        ("POST", "/images/import") => "image.import",
+        ("POST", "/images/prune") => "image.prune",
+        ("DELETE", "/images/{*reference}") => "image.delete",
+        ("POST", "/volumes") => "volume.create",
+        ("DELETE", "/volumes/{name}") => "volume.delete",
         _ => return None,
     };
     Some(action)

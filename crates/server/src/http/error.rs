@@ -26,6 +26,12 @@ pub enum Error {
     /// The control plane refused or failed.
     #[error(transparent)]
     Lifecycle(#[from] lifecycle::Error),
+    /// A request about images was refused or failed.
+    #[error(transparent)]
+    Image(lifecycle::Error),
+    /// A request about volumes was refused or failed.
+    #[error(transparent)]
+    Volume(lifecycle::Error),
     /// The proxy refused or failed.
     #[error(transparent)]
     Proxy(#[from] proxy::Error),
@@ -98,11 +104,34 @@ impl Error {
         }
     }
 
+    /// The code that an answer with this carries.
+    pub(super) fn code(&self) -> ErrorCode {
+        match self {
+            Self::Invalid { problems, .. } => problems
+                .first()
+                .map_or(ErrorCode::ValidationFailed, |problem| problem.code),
+            error => error.answer().code,
+        }
+    }
+
+    /// The body that an answer with this has.
+    pub(super) fn envelope(&self) -> ErrorBody {
+        match self {
+            Self::Invalid { part, problems } => ErrorBody::from_problems(part, problems),
+            error => {
+                let answer = error.answer();
+                ErrorBody::new(answer.code, answer.message)
+            }
+        }
+    }
+
     fn answer(&self) -> Answer {
         use ErrorCode as Code;
         let message = self.to_string();
         match self {
             Self::Lifecycle(error) => of_lifecycle(error),
+            Self::Image(error) => of_image(error),
+            Self::Volume(error) => of_volume(error),
             Self::Proxy(error) => of_proxy(error),
             Self::Denied(Denied::Missing) => Answer::new(401, Code::MissingApiKey, message),
             Self::Denied(Denied::Invalid) => Answer::new(401, Code::InvalidApiKey, message),
@@ -157,7 +186,7 @@ fn of_lifecycle(error: &lifecycle::Error) -> Answer {
             field: "snapshot", ..
         } => Answer::new(501, Code::SnapshotNotImplemented, message),
         E::Unsupported {
-            field: "pause" | "resume",
+            field: "pause" | "resume" | "stock",
             ..
         } => Answer::new(501, Code::SandboxApiNotSupported, message),
         E::Unsupported { .. } => Answer::new(400, Code::SandboxInvalidParameter, message),
@@ -212,6 +241,8 @@ fn of_backend(error: &Arc<backend::Error>) -> Answer {
         E::WrongState { .. } => Answer::new(409, Code::DockerSandboxNotRunning, message),
         E::InUse { .. } => Answer::new(409, Code::SnapshotDeleteConflict, message),
         E::Invalid { field, .. } => Answer::new(400, invalid_field(field), message),
+        E::VolumeNotFound(_) => Answer::new(404, Code::VolumeNotFound, message),
+        E::ImageInvalid(_) => Answer::new(400, Code::ImageInvalid, message),
         // The client named an image that it cannot have: no fault of ours.
         E::ImageNotFound { .. } | E::ImageUnauthorized { .. } => {
             Answer::new(400, Code::DockerSandboxImagePullFailed, message)
@@ -220,6 +251,34 @@ fn of_backend(error: &Arc<backend::Error>) -> Answer {
         E::Start { .. } => Answer::new(500, Code::DockerSandboxStartFailed, message),
         E::Exhausted { .. } | E::Unavailable { .. } => Answer::new(503, Code::Unavailable, message),
         E::Io { .. } | E::Internal(_) => Answer::internal(),
+    }
+}
+
+/// Here the image itself was asked for, not a sandbox of it.
+fn of_image(error: &lifecycle::Error) -> Answer {
+    use ErrorCode as Code;
+    use backend::Error as E;
+    let message = error.to_string();
+    match error {
+        lifecycle::Error::Backend(cause) => match &**cause {
+            E::ImageNotFound { .. } => Answer::new(404, Code::ImageNotFound, message),
+            E::ImageUnauthorized { .. } => Answer::new(403, Code::ImageUnauthorized, message),
+            E::InUse { .. } => Answer::new(409, Code::ImageInUse, message),
+            _ => of_backend(cause),
+        },
+        error => of_lifecycle(error),
+    }
+}
+
+fn of_volume(error: &lifecycle::Error) -> Answer {
+    match error {
+        lifecycle::Error::Backend(cause) => match &**cause {
+            backend::Error::InUse { .. } => {
+                Answer::new(409, ErrorCode::VolumeInUse, error.to_string())
+            }
+            _ => of_backend(cause),
+        },
+        error => of_lifecycle(error),
     }
 }
 
@@ -293,13 +352,7 @@ impl IntoResponse for Error {
             let error = daemon::error::chain(&self).to_string();
             tracing::warn!(code = %answer.code, status = answer.status.as_u16(), error, "a request failed");
         }
-        let (code, body) = match &self {
-            Self::Invalid { part, problems } => {
-                let code = problems.first().map_or(answer.code, |problem| problem.code);
-                (code, ErrorBody::from_problems(part, problems))
-            }
-            _ => (answer.code, ErrorBody::new(answer.code, answer.message)),
-        };
+        let (code, body) = (self.code(), self.envelope());
         let mut response = (answer.status, Json(body)).into_response();
         response.extensions_mut().insert(Answered(code));
         if let Some(after) = answer.retry_after {

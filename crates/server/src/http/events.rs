@@ -23,7 +23,7 @@ use super::{App, Error, wire};
 
 /// A comment is sent when nothing has happened for this long, so that proxies and clients see the
 /// connection alive.
-const HEARTBEAT: Duration = Duration::from_secs(15);
+pub(super) const HEARTBEAT: Duration = Duration::from_secs(15);
 
 /// Audit entries in one answer.
 const AUDIT_DEFAULT: u64 = 100;

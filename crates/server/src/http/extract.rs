@@ -14,7 +14,7 @@ use super::Error;
 const BODY_BYTES_MAX: usize = 1024 * 1024;
 
 /// A client that needs longer for such a body is not sending it.
-const BODY_PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const BODY_PATIENCE: Duration = Duration::from_secs(30);
 
 /// The whole body.
 pub(super) struct Whole(pub(super) Bytes);

@@ -187,6 +187,7 @@ fn outcome(code: Option<&str>) -> AuditOutcome {
     use api::error::ErrorCode as Code;
     match code.map(Code::from_wire) {
         None => AuditOutcome::Success,
+        Some(None) if code == Some(audit::CANCELLED) => AuditOutcome::Failure,
         Some(Some(
             Code::SandboxInternalError
             | Code::Unavailable

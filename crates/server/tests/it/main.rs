@@ -6,4 +6,5 @@ mod access;
 mod operations;
 mod proxy;
 mod sandboxes;
+mod stock;
 mod support;

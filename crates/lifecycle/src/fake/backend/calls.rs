@@ -300,6 +300,12 @@ impl crate::backend::Backend for Backend {
     fn events(&self) -> broadcast::Receiver<Event> {
         self.host.events.subscribe()
     }
+
+    fn stock(&self) -> Option<&dyn crate::backend::Stock> {
+        self.lock()
+            .has_stock
+            .then_some(self as &dyn crate::backend::Stock)
+    }
 }
 
 fn observe(id: &SandboxId, sandbox: &Item) -> Observed {

@@ -1,0 +1,107 @@
+//! Images and volumes as operators look after them: calls of the backend, each bounded in time.
+//!
+//! Nothing of this is in the store: the backend alone knows what it keeps.
+
+use std::future::Future;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::backend::{
+    self, Archive, Image, ImageUsage, NamedVolume, Platform, Pruned, PullProgress, RegistryAuth,
+    Stock,
+};
+use crate::deadlines;
+use crate::error::Error;
+use crate::service::{Service, within};
+
+impl Service {
+    /// Images that are here, and what they take on disk where that can be told.
+    pub async fn images(&self) -> Result<(Vec<Image>, Option<ImageUsage>), Error> {
+        let stock = self.stock()?;
+        let look = async { Ok((stock.images().await?, stock.image_usage().await?)) };
+        call("listing images", deadlines::STOCK_LOOK, look).await
+    }
+
+    /// Brings an image here and answers its id. Ends with the caller.
+    pub async fn pull_image(
+        &self,
+        reference: &str,
+        auth: Option<&RegistryAuth>,
+        platform: Option<&Platform>,
+        progress: mpsc::Sender<PullProgress>,
+    ) -> Result<String, Error> {
+        let pull = self
+            .stock()?
+            .pull_image(reference, auth, platform, progress);
+        call("pulling the image", deadlines::PULL, pull).await
+    }
+
+    /// Brings images here from an archive and answers their ids.
+    pub async fn import_images(
+        &self,
+        archive: Archive,
+        name: Option<&str>,
+    ) -> Result<Vec<String>, Error> {
+        let import = self.stock()?.import_images(archive, name);
+        call("importing the images", deadlines::PULL, import).await
+    }
+
+    /// An image as an archive.
+    pub async fn export_image(&self, reference: &str) -> Result<Archive, Error> {
+        let export = self.stock()?.export_image(reference);
+        call("exporting the image", deadlines::STOCK_WORK, export).await
+    }
+
+    /// Takes a name from an image.
+    pub async fn remove_image(&self, reference: &str) -> Result<(), Error> {
+        let removal = self.stock()?.remove_image(reference);
+        call("removing the image", deadlines::STOCK_LOOK, removal).await
+    }
+
+    /// Removes what nobody needs.
+    pub async fn prune_images(&self) -> Result<Pruned, Error> {
+        let prune = self.stock()?.prune_images();
+        call("pruning images", deadlines::STOCK_WORK, prune).await
+    }
+
+    /// Named volumes.
+    pub async fn volumes(&self) -> Result<Vec<NamedVolume>, Error> {
+        let look = self.stock()?.volumes();
+        call("listing volumes", deadlines::STOCK_LOOK, look).await
+    }
+
+    /// Makes a named volume.
+    pub async fn create_volume(&self, name: &str) -> Result<NamedVolume, Error> {
+        let creation = self.stock()?.create_volume(name);
+        call("making the volume", deadlines::STOCK_LOOK, creation).await
+    }
+
+    /// Removes a named volume; while a sandbox has it mounted only if forced.
+    pub async fn remove_volume(&self, name: &str, is_forced: bool) -> Result<(), Error> {
+        let removal = self.stock()?.remove_volume(name, is_forced);
+        call("removing the volume", deadlines::STOCK_WORK, removal).await
+    }
+
+    fn stock(&self) -> Result<&dyn Stock, Error> {
+        self.refuse_when_stopping()?;
+        self.shared
+            .backend
+            .stock()
+            .ok_or_else(|| Error::Unsupported {
+                field: "stock",
+                message: format!(
+                    "the {} backend keeps its images and volumes to itself; use the engine's own tools",
+                    self.backend_name()
+                ),
+            })
+    }
+}
+
+async fn call<T>(
+    action: &'static str,
+    after: Duration,
+    work: impl Future<Output = Result<T, backend::Error>>,
+) -> Result<T, Error> {
+    Ok(within(action, after, work).await??)
+}
