@@ -12,6 +12,7 @@ use secrecy::SecretString;
 use tokio::sync::oneshot;
 
 use crate::backend::{Capabilities, Network, Source};
+use crate::behalf::Behalf;
 use crate::deadlines;
 use crate::error::Error;
 use crate::machine::after;
@@ -50,6 +51,7 @@ pub(crate) async fn create(
     keys: &KeyLocks,
     request: CreateRequest,
     key: Option<IdempotencyKey>,
+    by: Option<Behalf>,
 ) -> Result<Creation, Error> {
     check(
         &request,
@@ -69,7 +71,7 @@ pub(crate) async fn create(
         }
     }
     let Some(key) = key else {
-        let sandbox = begin(shared, &request, None).await?;
+        let sandbox = begin(shared, &request, None, by).await?;
         return Ok(Creation {
             sandbox,
             is_replay: false,
@@ -93,7 +95,7 @@ pub(crate) async fn create(
                 None => continue,
             }
         }
-        match begin(shared, &request, Some((&key, &fingerprint))).await {
+        match begin(shared, &request, Some((&key, &fingerprint)), by.clone()).await {
             // Another server, or a request whose client went away, was first.
             Err(Error::KeyConflict) => {}
             other => {
@@ -143,6 +145,7 @@ async fn begin(
     shared: &Arc<Shared>,
     request: &CreateRequest,
     key: Option<(&str, &str)>,
+    by: Option<Behalf>,
 ) -> Result<Arc<Sandbox>, Error> {
     let now = shared.clock.now();
     let recipe = Recipe::new(request);
@@ -179,7 +182,7 @@ async fn begin(
         sandbox,
         recipe: Some(recipe),
     };
-    owner::spawn(shared, record, owner::Origin::New { key, reply });
+    owner::spawn(shared, record, owner::Origin::New { key, reply, by });
     answer.await.unwrap_or(Err(Error::ShuttingDown))
 }
 

@@ -106,6 +106,11 @@ pub struct AuditEntry {
     pub request_id: Option<String>,
 }
 
+impl AuditEntry {
+    /// The outcome of what went well.
+    pub const OK: &str = "ok";
+}
+
 /// Which audit entries to read, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct AuditQuery {

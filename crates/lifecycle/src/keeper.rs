@@ -10,6 +10,7 @@ use std::sync::Arc;
 use api::id::SandboxId;
 use futures_util::future::BoxFuture;
 
+use crate::behalf::Behalf;
 use crate::error::Error;
 use crate::event::{Event, EventKind};
 use crate::journal::Journal;
@@ -45,6 +46,9 @@ pub(crate) struct Keeper {
     events: Vec<Event>,
     /// Those of the write under way, should it fail.
     saving_events: Vec<Event>,
+    /// On whose behalf the changes of the next write are.
+    behalves: Vec<Behalf>,
+    saving_behalves: Vec<Behalf>,
     saving: Option<BoxFuture<'static, Result<Outcome, Error>>>,
     /// Counts changes; a write covers all changes up to its number.
     version: u64,
@@ -74,6 +78,8 @@ impl Keeper {
             key: None,
             events: Vec::new(),
             saving_events: Vec::new(),
+            behalves: Vec::new(),
+            saving_behalves: Vec::new(),
             saving: None,
             version: 0,
             saving_version: 0,
@@ -99,6 +105,16 @@ impl Keeper {
     /// An event for the next write.
     pub(crate) fn note(&mut self, event: Event) {
         self.events.push(event);
+    }
+
+    /// Who asked for what the next write keeps.
+    pub(crate) fn record(&mut self, behalf: Option<Behalf>) {
+        self.behalves.extend(behalf);
+    }
+
+    /// Nothing came of what was asked; unless it is being written.
+    pub(crate) fn unrecord(&mut self, behalf: &Behalf) {
+        self.behalves.retain(|other| !other.is(behalf));
     }
 
     pub(crate) fn recipe(&self) -> Option<&Recipe> {
@@ -176,6 +192,9 @@ impl Keeper {
         }
         self.saving_events = std::mem::take(&mut self.events);
         writes.extend(self.saving_events.iter().cloned().map(Write::AppendEvent));
+        self.saving_behalves = std::mem::take(&mut self.behalves);
+        let entry = |behalf: &Behalf| behalf.write(self.id.as_str());
+        writes.extend(self.saving_behalves.iter().map(entry));
         Batch { writes }
     }
 
@@ -208,6 +227,10 @@ impl Keeper {
             };
         }
         self.has_failed = result.is_err();
+        // Whoever asked for what could not be kept records that by themselves.
+        for behalf in self.saving_behalves.drain(..).filter(|_| result.is_ok()) {
+            behalf.recorded();
+        }
         if result.is_ok() {
             self.key = None;
             self.saving_events.clear();

@@ -4,6 +4,7 @@
 //! Knows no HTTP, no SQL and no container engine.
 
 pub mod backend;
+mod behalf;
 mod calls;
 pub mod clock;
 #[cfg(feature = "conformance")]
@@ -32,6 +33,7 @@ mod subscription;
 mod sys;
 mod timers;
 
+pub use behalf::Behalf;
 pub use creation::KEY_KEPT;
 pub use error::Error;
 pub use recipe::Recipe;

@@ -18,6 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Created, Exit, SnapshotDetails};
+use crate::behalf::Behalf;
 use crate::calls::{self, News, Report};
 use crate::deadlines;
 use crate::error::Error;
@@ -46,15 +47,20 @@ type Reply<T> = oneshot::Sender<Result<T, Error>>;
 pub(crate) enum Command {
     Pause(Reply<()>),
     Resume(Reply<()>),
-    Delete(Reply<()>),
+    Delete {
+        reply: Reply<()>,
+        by: Option<Behalf>,
+    },
     Renew {
         to: Timestamp,
+        by: Option<Behalf>,
         reply: Reply<Timestamp>,
     },
     /// Somebody used the sandbox through the proxy.
     Touch,
     PatchMetadata {
         patch: Patch,
+        by: Option<Behalf>,
         reply: Asker,
     },
     Snapshot {
@@ -115,6 +121,7 @@ pub(crate) enum Origin {
     /// Asked for just now.
     New {
         key: Option<KeyRecord>,
+        by: Option<Behalf>,
         reply: Reply<Arc<Sandbox>>,
     },
     /// Found in the store at start.
@@ -192,10 +199,11 @@ pub(crate) fn spawn(shared: &Arc<Shared>, record: SandboxRecord, origin: Origin)
 impl Owner {
     async fn run(mut self, origin: Origin) {
         match origin {
-            Origin::New { key, reply } => {
+            Origin::New { key, by, reply } => {
                 self.waiting.create = Some(reply);
                 self.answer_by = Some(Instant::now() + deadlines::CREATE_ANSWER);
                 self.keeper.claim(key);
+                self.keeper.record(by);
                 self.note(
                     EventKind::Created,
                     self.sandbox.status.reason.as_str(),
@@ -282,17 +290,25 @@ impl Owner {
                 self.waiting.snapshot = Some((snapshot, reply));
                 self.feed(Event::Snapshot).await;
             }
-            Command::Delete(reply) => {
+            Command::Delete { reply, by } => {
                 self.waiting.delete.push(reply);
+                // A second wish writes nothing more.
+                if self.at.state != State::Stopping {
+                    self.keeper.record(by);
+                }
                 self.feed(Event::Delete).await;
                 self.hurry();
             }
-            Command::Renew { to, reply } => {
+            Command::Renew { to, by, reply } => {
                 self.waiting.renew = Some(reply);
+                self.keeper.record(by.clone());
                 self.renew(to, "Renewed").await;
+                if let Some(by) = by {
+                    self.keeper.unrecord(&by);
+                }
             }
             Command::Touch => self.touch().await,
-            Command::PatchMetadata { patch, reply } => self.patch(patch, reply),
+            Command::PatchMetadata { patch, by, reply } => self.patch(patch, by, reply),
             Command::Exited(exit) => self.feed(Event::Exited(exit)).await,
             Command::OutOfMemory => {
                 let message = "A process was killed because the sandbox ran out of memory";
@@ -333,13 +349,14 @@ impl Owner {
         }
     }
 
-    fn patch(&mut self, patch: Patch, reply: Asker) {
+    fn patch(&mut self, patch: Patch, by: Option<Behalf>, reply: Asker) {
         if self.at.state == State::Stopping {
             let _ = reply.send(Err(Error::NotFound(self.at.id.clone())));
             return;
         }
         let message = "Metadata changed";
         self.note(EventKind::MetadataChanged, "METADATA_CHANGED", message);
+        self.keeper.record(by);
         self.metadata.add(self.keeper.next_version(), patch, reply);
         self.sandbox.metadata = self.metadata.recorded();
         self.keeper.save(&self.sandbox);
@@ -629,7 +646,7 @@ fn refuse(command: Command, error: &Error) {
     match command {
         Command::Pause(reply) | Command::Resume(reply) => drop(reply.send(Err(error))),
         // What is gone is deleted.
-        Command::Delete(reply) => drop(reply.send(Ok(()))),
+        Command::Delete { reply, .. } => drop(reply.send(Ok(()))),
         Command::Renew { reply, .. } => drop(reply.send(Err(error))),
         Command::PatchMetadata { reply, .. } => drop(reply.send(Err(error))),
         Command::Snapshot { reply, .. } => drop(reply.send(Err(error))),

@@ -225,7 +225,7 @@ async fn mend_snapshot(
         (SnapshotState::Deleting, _) => {
             let message = "The snapshot could not be removed yet";
             let before = mend(SnapshotState::Ready, "snapshot_runtime_ready", message);
-            if let Err(error) = snapshots::finish_deletion(shared, &before, snapshot).await {
+            if let Err(error) = snapshots::finish_deletion(shared, &before, snapshot, None).await {
                 tracing::warn!(snapshot = %snapshot.id, %error, "could not be removed yet");
             }
             return Ok(());

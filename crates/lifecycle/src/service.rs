@@ -16,6 +16,7 @@ use tokio::sync::oneshot;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{self, Backend, Capabilities, ConnectError, LogQuery, Logs, Stream, Target};
+use crate::behalf::Behalf;
 use crate::clock::Clock;
 use crate::creation::{self, KeyLocks};
 use crate::deadlines;
@@ -63,6 +64,8 @@ pub struct Service {
     keys: Arc<KeyLocks>,
     /// Ends the journal, after everything else.
     journal_stop: CancellationToken,
+    /// On whose behalf changes are made.
+    by: Option<Behalf>,
 }
 
 /// An idempotency key and whose it is.
@@ -147,6 +150,7 @@ impl Service {
             shared,
             keys: Arc::default(),
             journal_stop,
+            by: None,
         })
     }
 
@@ -180,6 +184,15 @@ impl Service {
         self.shared.backend.name()
     }
 
+    /// The same control plane for one request: what it changes of sandboxes and snapshots is
+    /// written together with who asked for it.
+    pub fn on_behalf(&self, by: Behalf) -> Service {
+        Service {
+            by: Some(by),
+            ..self.clone()
+        }
+    }
+
     /// Makes a sandbox. Answers when it is ready, or at once with `Pending` when its image must
     /// be pulled first.
     pub async fn create(
@@ -188,7 +201,7 @@ impl Service {
         key: Option<IdempotencyKey>,
     ) -> Result<Creation, Error> {
         self.refuse_when_stopping()?;
-        creation::create(&self.shared, &self.keys, request, key).await
+        creation::create(&self.shared, &self.keys, request, key, self.by.clone()).await
     }
 
     /// One sandbox, from memory.
@@ -236,13 +249,15 @@ impl Service {
         id: &SandboxId,
         patch: BTreeMap<String, Option<String>>,
     ) -> Result<Arc<Sandbox>, Error> {
-        self.ask(id, |reply| Command::PatchMetadata { patch, reply })
+        let by = self.by.clone();
+        self.ask(id, |reply| Command::PatchMetadata { patch, by, reply })
             .await
     }
 
     /// Deletes a sandbox with all it consists of. Nothing of it is left when answered.
     pub async fn delete(&self, id: &SandboxId) -> Result<(), Error> {
-        self.ask(id, Command::Delete).await
+        let by = self.by.clone();
+        self.ask(id, |reply| Command::Delete { reply, by }).await
     }
 
     /// Freezes a running sandbox.
@@ -257,8 +272,10 @@ impl Service {
 
     /// Sets a new expiration, later or earlier, in the future. Durable when answered.
     pub async fn renew(&self, id: &SandboxId, expires_at: Timestamp) -> Result<Timestamp, Error> {
+        let by = self.by.clone();
         self.ask(id, |reply| Command::Renew {
             to: expires_at,
+            by,
             reply,
         })
         .await
@@ -348,7 +365,7 @@ impl Service {
                 message,
             });
         }
-        snapshots::create(&self.shared, id, name).await
+        snapshots::create(&self.shared, id, name, self.by.as_ref()).await
     }
 
     /// One snapshot, from memory.
@@ -369,7 +386,7 @@ impl Service {
     /// Removes a snapshot nothing stands on.
     pub async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), Error> {
         self.refuse_when_stopping()?;
-        snapshots::delete(&self.shared, id).await
+        snapshots::delete(&self.shared, id, self.by.clone()).await
     }
 
     /// Output of PID 1 and of the entrypoint. Empty for a sandbox that is not made yet.
@@ -416,12 +433,16 @@ impl Service {
         Subscription::open(&self.shared, after).await
     }
 
-    /// Appends to the audit trail, behind the caller's back: returns when it is queued.
+    /// Appends to the audit trail; returns when it is durable.
     pub async fn audit(&self, entry: AuditEntry) -> Result<(), Error> {
-        let batch = Batch {
-            writes: vec![Write::AppendAudit(entry)],
-        };
-        self.shared.journal.write_behind(batch).await
+        let writes = vec![Write::AppendAudit(entry)];
+        self.shared.journal.write(Batch { writes }).await.map(drop)
+    }
+
+    /// Appends that something was refused, behind the caller's back: returns when it is queued.
+    pub async fn audit_behind(&self, entry: AuditEntry) -> Result<(), Error> {
+        let writes = vec![Write::AppendAudit(entry)];
+        self.shared.journal.write_behind(Batch { writes }).await
     }
 
     /// Reads the audit trail, newest first.

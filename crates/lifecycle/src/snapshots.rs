@@ -11,6 +11,7 @@ use api::id::{SandboxId, SnapshotId};
 use tokio::sync::oneshot;
 
 use crate::backend::{self, SnapshotDetails};
+use crate::behalf::Behalf;
 use crate::deadlines;
 use crate::error::Error;
 use crate::event::{Event, EventKind};
@@ -129,6 +130,7 @@ pub(crate) async fn create(
     shared: &Arc<Shared>,
     sandbox: &SandboxId,
     name: Option<String>,
+    by: Option<&Behalf>,
 ) -> Result<Arc<Snapshot>, Error> {
     let handle = shared.handle(sandbox)?;
     let state = handle.view.borrow().status.state;
@@ -155,7 +157,7 @@ pub(crate) async fn create(
         size_bytes: None,
     };
     shared.snapshots.set_under_way(&snapshot.id, true);
-    if let Err(error) = save(shared, &snapshot).await {
+    if let Err(error) = save_for(shared, &snapshot, by).await {
         shared.snapshots.remove(&snapshot.id);
         shared.snapshots.set_under_way(&snapshot.id, false);
         return Err(error);
@@ -221,7 +223,11 @@ async fn conclude(
 }
 
 /// Removes a snapshot nothing stands on.
-pub(crate) async fn delete(shared: &Arc<Shared>, id: &SnapshotId) -> Result<(), Error> {
+pub(crate) async fn delete(
+    shared: &Arc<Shared>,
+    id: &SnapshotId,
+    by: Option<Behalf>,
+) -> Result<(), Error> {
     let current = shared.snapshots.get(id)?;
     let deleting = shared.snapshots.claim_deletion(Snapshot {
         state: SnapshotState::Deleting,
@@ -234,7 +240,7 @@ pub(crate) async fn delete(shared: &Arc<Shared>, id: &SnapshotId) -> Result<(), 
     let task_shared = shared.clone();
     shared.snapshots.set_under_way(id, true);
     shared.tasks.spawn(async move {
-        let result = finish_deletion(&task_shared, &current, &deleting).await;
+        let result = finish_deletion(&task_shared, &current, &deleting, by.as_ref()).await;
         task_shared.snapshots.set_under_way(&deleting.id, false);
         let _ = done.send(result);
     });
@@ -246,8 +252,9 @@ pub(crate) async fn finish_deletion(
     shared: &Shared,
     before: &Snapshot,
     deleting: &Snapshot,
+    by: Option<&Behalf>,
 ) -> Result<(), Error> {
-    save(shared, deleting).await?;
+    save_for(shared, deleting, by).await?;
     let removal = shared.backend.delete_snapshot(&deleting.id);
     let removed = match tokio::time::timeout(deadlines::DELETE_SNAPSHOT, removal).await {
         Ok(Ok(()) | Err(backend::Error::SnapshotNotFound(_))) => Ok(()),
@@ -271,11 +278,22 @@ pub(crate) async fn finish_deletion(
 
 /// Makes a snapshot's state durable and shows it.
 pub(crate) async fn save(shared: &Shared, snapshot: &Snapshot) -> Result<(), Error> {
+    save_for(shared, snapshot, None).await
+}
+
+/// The same, with who asked for it.
+async fn save_for(shared: &Shared, snapshot: &Snapshot, by: Option<&Behalf>) -> Result<(), Error> {
     let snapshot = Arc::new(snapshot.clone());
     let event = event(shared, &snapshot, EventKind::SnapshotChanged);
     shared.snapshots.put(snapshot.clone());
-    let writes = vec![Write::PutSnapshot(snapshot), Write::AppendEvent(event)];
-    shared.journal.write(Batch { writes }).await.map(drop)
+    let entry = by.map(|by| by.write(snapshot.id.as_str()));
+    let mut writes = vec![Write::PutSnapshot(snapshot), Write::AppendEvent(event)];
+    writes.extend(entry);
+    shared.journal.write(Batch { writes }).await?;
+    if let Some(by) = by {
+        by.recorded();
+    }
+    Ok(())
 }
 
 async fn remove(shared: &Shared, snapshot: &Snapshot, reason: &str) -> Result<(), Error> {

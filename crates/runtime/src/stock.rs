@@ -135,7 +135,7 @@ impl Stock for Embedded {
         }
         let path = self.shared.layout.volumes().join(name);
         let staged = Staged::new(&self.shared)?;
-        let moved = self.shared.with_users(name, |users| match users.first() {
+        self.shared.with_users(name, |users| match users.first() {
             Some(user) if !is_forced => Err(Error::InUse {
                 what: format!("volume {name}"),
                 by: format!("sandbox {user}"),
@@ -144,8 +144,7 @@ impl Stock for Embedded {
                 io::ErrorKind::NotFound => Error::VolumeNotFound(name.to_owned()),
                 _ => failed(format!("removing volume {name}"), source),
             }),
-        });
-        moved
+        })
     }
 }
 

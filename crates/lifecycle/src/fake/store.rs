@@ -41,6 +41,8 @@ struct Held {
     last_audit: i64,
     faults: VecDeque<StoreFault>,
     writes: u64,
+    /// What was audited, and whether in one batch with a change.
+    audited: Vec<(String, bool)>,
 }
 
 impl Store {
@@ -69,6 +71,11 @@ impl Store {
         self.lock().sandboxes.get(id).cloned()
     }
 
+    /// The actions that were audited, and whether each came in one batch with a change.
+    pub fn audited(&self) -> Vec<(String, bool)> {
+        self.lock().audited.clone()
+    }
+
     /// Forgets everything, as if the file had been lost.
     pub fn lose(&self) {
         *self.lock() = Held::default();
@@ -90,6 +97,14 @@ impl Held {
         });
         if let Some(used) = taken {
             return Outcome::KeyTaken(used.clone());
+        }
+        let is_change =
+            |write: &Write| matches!(write, Write::PutSandbox(_) | Write::PutSnapshot(_));
+        let with_change = batch.writes.iter().any(is_change);
+        for write in &batch.writes {
+            if let Write::AppendAudit(entry) = write {
+                self.audited.push((entry.action.clone(), with_change));
+            }
         }
         let mut numbers = Vec::new();
         for write in batch.writes.iter().cloned() {

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what a test sets up fails loudly")]
 
+mod behalf;
 mod clock;
 mod conformance;
 mod create;

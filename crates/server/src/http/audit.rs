@@ -1,15 +1,21 @@
 //! The audit trail: one entry for every change that was asked for, with who, what, from where and
 //! how it ended.
 //!
+//! What is changed of sandboxes and snapshots is recorded by the control plane, in the write of the
+//! change itself. Everything else is recorded here: what went well before it is answered, what was
+//! refused behind.
+//!
 //! A change runs in a task of its own, so that a client that hangs up neither interrupts it nor
 //! keeps it out of the trail.
 
-use axum::extract::{MatchedPath, RawPathParams, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use daemon::http::{Peer, RequestId};
 use http::Method;
+use http::request::Parts;
 use lifecycle::event::AuditEntry;
+use lifecycle::{Behalf, Service};
 
 use super::error::Answered;
 use super::{App, Error, address_of};
@@ -21,7 +27,25 @@ pub(super) struct Target(pub(super) String);
 
 /// What is known of a change before it is made: an extension of the request.
 #[derive(Debug, Clone)]
-pub(super) struct Begun(AuditEntry);
+pub(super) struct Begun {
+    entry: AuditEntry,
+    by: Behalf,
+}
+
+/// The control plane as the maker of this request uses it.
+pub(super) struct Acting(pub(super) Service);
+
+impl FromRequestParts<App> for Acting {
+    type Rejection = std::convert::Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
+        let service = &app.0.service;
+        Ok(Self(match parts.extensions.get::<Begun>() {
+            Some(begun) => service.on_behalf(begun.by.clone()),
+            None => service.clone(),
+        }))
+    }
+}
 
 /// The change goes on behind its answer and records its own end: an extension of the response.
 #[derive(Debug, Clone, Copy)]
@@ -37,11 +61,17 @@ pub(super) async fn record(
     let Some(entry) = begin(&request, &path) else {
         return next.run(request).await;
     };
-    request.extensions_mut().insert(Begun(entry.clone()));
+    let by = Behalf::new(entry.clone());
+    let begun = Begun {
+        entry: entry.clone(),
+        by: by.clone(),
+    };
+    request.extensions_mut().insert(begun);
     let spawner = app.0.spawner.clone();
     let work = spawner.spawn("change", async move {
         let response = next.run(request).await;
-        if response.extensions().get::<Later>().is_none() {
+        let is_told = by.is_recorded() && response.status().is_success();
+        if !is_told && response.extensions().get::<Later>().is_none() {
             keep(&app, finish(entry, &response)).await;
         }
         response
@@ -62,14 +92,20 @@ pub(super) async fn end(app: &App, begun: Begun, target: String, outcome: &str) 
     let entry = AuditEntry {
         target: Some(target),
         outcome: outcome.to_owned(),
-        ..begun.0
+        ..begun.entry
     };
     keep(app, entry).await;
 }
 
 async fn keep(app: &App, entry: AuditEntry) {
-    if let Err(error) = app.0.service.audit(entry).await {
-        tracing::warn!(error = %daemon::error::chain(&error), "an audit entry was lost");
+    let service = &app.0.service;
+    let kept = if entry.outcome == AuditEntry::OK {
+        service.audit(entry).await
+    } else {
+        service.audit_behind(entry).await
+    };
+    if let Err(error) = kept {
+        tracing::error!(error = %daemon::error::chain(&error), "an audit entry was lost");
     }
 }
 
@@ -96,14 +132,11 @@ fn finish(mut entry: AuditEntry, response: &Response) -> AuditEntry {
     }
     entry.outcome = match response.extensions().get::<Answered>() {
         Some(Answered(code)) => code.as_str().to_owned(),
-        None if response.status().is_success() => OK.to_owned(),
+        None if response.status().is_success() => AuditEntry::OK.to_owned(),
         None => response.status().as_u16().to_string(),
     };
     entry
 }
-
-/// The outcome of what went well.
-pub(super) const OK: &str = "ok";
 
 /// The outcome of what its client gave up.
 pub(super) const CANCELLED: &str = "CANCELLED";

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use http::{StatusCode, header};
 use lifecycle::backend::{Image, Platform, PullProgress, RegistryAuth};
+use lifecycle::event::AuditEntry;
 use tokio::sync::mpsc;
 use tokio_util::io::{ReaderStream, StreamReader};
 
@@ -136,7 +137,7 @@ async fn run_pull(
         is_answered |= events.try_send(Ok(event(report))).is_ok();
     }
     let (told, last) = match outcome {
-        Some(Ok(id)) => (audit::OK, Some(PullEvent::Done { id })),
+        Some(Ok(id)) => (AuditEntry::OK, Some(PullEvent::Done { id })),
         Some(Err(error)) if is_answered => {
             let (code, error) = (error.code().as_str(), error.envelope());
             (code, Some(PullEvent::Error { error }))

@@ -17,8 +17,9 @@ use axum::{Extension, Json};
 use http::{HeaderMap, StatusCode, header};
 use lifecycle::{IdempotencyKey, Page, Sandbox, SandboxFilter};
 
+use super::audit::{self, Acting};
 use super::extract::{OfSandbox, RawQuery, Whole};
-use super::{App, Error, audit, create as creation, wire};
+use super::{App, Error, create as creation, wire};
 use crate::access::Principal;
 
 /// Longer keys carry no more meaning; a UUID has 36 characters.
@@ -27,6 +28,7 @@ const IDEMPOTENCY_KEY_MAX: usize = 255;
 /// `POST /sandboxes`
 pub(super) async fn create(
     State(app): State<App>,
+    Acting(service): Acting,
     Extension(principal): Extension<Principal>,
     headers: HeaderMap,
     Whole(body): Whole,
@@ -34,7 +36,7 @@ pub(super) async fn create(
     let body = json::from_slice(&body).map_err(|problem| Error::body(vec![problem]))?;
     let request = creation::request(&body, &app.0.rules)?;
     let key = idempotency_key(&headers, &principal)?;
-    let creation = app.0.service.create(request, key).await?;
+    let creation = service.create(request, key).await?;
     let answer = Json(wire::created(&creation.sandbox));
     let id = &creation.sandbox.id;
     let location = [(header::LOCATION, format!("/v1/sandboxes/{id}"))];
@@ -92,7 +94,7 @@ pub(super) async fn get(
 
 /// `PATCH /sandboxes/{id}/metadata`
 pub(super) async fn patch_metadata(
-    State(app): State<App>,
+    Acting(service): Acting,
     OfSandbox(id): OfSandbox,
     Whole(body): Whole,
 ) -> Result<Json<api::sandbox::Sandbox>, Error> {
@@ -102,16 +104,16 @@ pub(super) async fn patch_metadata(
     check_patch(&patch, &mut problems);
     problems.into_result(()).map_err(Error::body)?;
     Ok(Json(wire::sandbox(
-        &*app.0.service.patch_metadata(&id, patch).await?,
+        &*service.patch_metadata(&id, patch).await?,
     )))
 }
 
 /// `DELETE /sandboxes/{id}`
 pub(super) async fn delete(
-    State(app): State<App>,
+    Acting(service): Acting,
     OfSandbox(id): OfSandbox,
 ) -> Result<StatusCode, Error> {
-    app.0.service.delete(&id).await?;
+    service.delete(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }
 
@@ -135,13 +137,13 @@ pub(super) async fn resume(
 
 /// `POST /sandboxes/{id}/renew-expiration`
 pub(super) async fn renew(
-    State(app): State<App>,
+    Acting(service): Acting,
     OfSandbox(id): OfSandbox,
     Whole(body): Whole,
 ) -> Result<Json<RenewSandboxExpirationResponse>, Error> {
     let body: RenewSandboxExpirationRequest =
         json::from_slice(&body).map_err(|problem| Error::body(vec![problem]))?;
-    let expires_at = wire::micros(app.0.service.renew(&id, body.expires_at).await?);
+    let expires_at = wire::micros(service.renew(&id, body.expires_at).await?);
     Ok(Json(RenewSandboxExpirationResponse { expires_at }))
 }
 

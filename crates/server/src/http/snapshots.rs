@@ -9,19 +9,20 @@ use axum::{Extension, Json};
 use http::{StatusCode, header};
 use lifecycle::{Page, SnapshotFilter};
 
+use super::audit::{self, Acting};
 use super::extract::{OfSandbox, OfSnapshot, RawQuery, Whole};
-use super::{App, Error, audit, wire};
+use super::{App, Error, wire};
 
 /// `POST /sandboxes/{id}/snapshots`
 pub(super) async fn create(
-    State(app): State<App>,
+    Acting(service): Acting,
     OfSandbox(id): OfSandbox,
     Whole(body): Whole,
 ) -> Result<Response, Error> {
     let body: CreateSnapshotRequest =
         json::from_slice_or_default(&body).map_err(|problem| Error::body(vec![problem]))?;
     body.validate().map_err(Error::body)?;
-    let snapshot = app.0.service.create_snapshot(&id, body.name).await?;
+    let snapshot = service.create_snapshot(&id, body.name).await?;
     let location = [(header::LOCATION, format!("/v1/snapshots/{}", snapshot.id))];
     let target = Extension(audit::Target(snapshot.id.to_string()));
     let answer = Json(wire::snapshot(&snapshot));
@@ -82,9 +83,9 @@ pub(super) async fn get(
 
 /// `DELETE /snapshots/{id}`
 pub(super) async fn delete(
-    State(app): State<App>,
+    Acting(service): Acting,
     OfSnapshot(id): OfSnapshot,
 ) -> Result<StatusCode, Error> {
-    app.0.service.delete_snapshot(&id).await?;
+    service.delete_snapshot(&id).await?;
     Ok(StatusCode::NO_CONTENT)
 }

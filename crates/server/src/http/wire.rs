@@ -167,7 +167,7 @@ pub(super) fn event(event: &Event) -> Option<LifecycleEvent> {
 
 /// A line of the audit trail.
 pub(super) fn audit_event(entry: &AuditEntry) -> AuditEvent {
-    let code = (entry.outcome != audit::OK).then(|| entry.outcome.clone());
+    let code = (entry.outcome != AuditEntry::OK).then(|| entry.outcome.clone());
     AuditEvent {
         id: u64::try_from(entry.id).unwrap_or_default(),
         at: micros(entry.at),
