@@ -1,8 +1,15 @@
 //! The sandbox's filesystem: an overlay of the image's layers, the volumes, `/proc`, `/sys` and
 //! `/dev`, put together from detached mounts in a namespace that holds nothing of the host.
 //!
-//! Layers are attached to names in the scaffold because kernels before 6.15 refuse a detached
-//! mount as an overlay layer; the names go with the scaffold.
+//! The namespace starts as one small tmpfs, the scaffold. Taking a mount away makes the kernel
+//! wait until every processor has passed a quiescent state (`synchronize_rcu_expedited`, 0.1 ms on
+//! an idle machine and 4 ms on a busy one), so where the kernel allows it nothing is taken away:
+//! layers are handed to the overlay as descriptors, and the finished root is laid over the
+//! scaffold, as the kernel itself lays the real root over its initramfs. What stays underneath is
+//! read-only and holds an empty directory and an empty file.
+//!
+//! Kernels before 6.15 refuse a detached mount as an overlay layer. There the layers are attached
+//! to names in the scaffold, and the whole scaffold is unmounted once the root is entered.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -68,9 +75,19 @@ const DEVICE_LINKS: [(&str, &str); 5] = [
 /// The tmpfs that is the spawner's whole filesystem, and what of the host's /proc and /sys there
 /// is to mask. The working directory is its root.
 pub(crate) struct Scaffold {
+    way: Way,
     masks: Masks,
     /// The hierarchies of cgroup v1 that a sandbox sees of itself, each by its controllers.
     hierarchies: Vec<String>,
+}
+
+/// How layers reach the overlay, and with that how the scaffold is left.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Way {
+    /// Layers are descriptors, the root covers the scaffold.
+    Covered,
+    /// Layers have names in the scaffold, the root replaces it.
+    Replaced,
 }
 
 struct Masks {
@@ -112,8 +129,32 @@ pub(crate) fn prepare_scaffold() -> rustix::io::Result<Scaffold> {
     rustix::process::pivot_root(c".", c".")?;
     rustix::mount::unmount(c".", rustix::mount::UnmountFlags::DETACH)?;
     rustix::process::chdir(c"/")?;
-    furnish()?;
-    Ok(Scaffold { masks, hierarchies })
+    let way = if takes_descriptors() {
+        Way::Covered
+    } else {
+        Way::Replaced
+    };
+    furnish(way)?;
+    Ok(Scaffold {
+        way,
+        masks,
+        hierarchies,
+    })
+}
+
+/// Whether this kernel mounts an overlay of detached mounts, found out by doing it.
+fn takes_descriptors() -> bool {
+    let attempt = || -> rustix::io::Result<()> {
+        let layer = filesystem("tmpfs", &[], MountAttrFlags::empty())?;
+        let writable = filesystem("tmpfs", &[], MountAttrFlags::empty())?;
+        for name in ["upper", "work"] {
+            rustix::fs::mkdirat(&writable, name, Mode::from_raw_mode(0o755))?;
+        }
+        let context = rustix::mount::fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+        set_descriptors(context.as_fd(), &[layer], writable.as_fd())?;
+        rustix::mount::fsconfig_create(&context)
+    };
+    attempt().is_ok()
 }
 
 fn existing(root: &str, names: &[&'static str]) -> Vec<Mask> {
@@ -128,26 +169,60 @@ fn existing(root: &str, names: &[&'static str]) -> Vec<Mask> {
     names.iter().filter_map(look).collect()
 }
 
-fn furnish() -> rustix::io::Result<()> {
+fn furnish(way: Way) -> rustix::io::Result<()> {
     let mode = Mode::from_raw_mode;
-    for directory in ["root", "writable", "layers", "nothing"] {
-        rustix::fs::mkdir(directory, mode(0o755))?;
-    }
     let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
     rustix::fs::open("empty", flags, mode(0o444))?;
+    rustix::fs::mkdir("nothing", mode(0o755))?;
+    if way == Way::Covered {
+        // It stays in every sandbox's namespace, out of reach. Whoever reached it all the same
+        // must not find a place that all sandboxes share.
+        let change = MountChange {
+            set: u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits()),
+            ..MountChange::default()
+        };
+        return sys::change_mount(CWD, c"", change);
+    }
+    for directory in ["root", "writable", "layers"] {
+        rustix::fs::mkdir(directory, mode(0o755))?;
+    }
     Ok(())
 }
 
-/// Makes sure there is a place for each of this many layers. Called by the spawner, whose tmpfs
-/// all children share.
-pub(crate) fn ensure_places(count: usize) -> rustix::io::Result<()> {
-    for place in 0..count {
-        match rustix::fs::mkdir(format!("layers/{place}"), Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => {}
-            Err(errno) => return Err(errno),
+impl Scaffold {
+    /// Makes sure there is a place for each of this many layers, where they need one. Called by
+    /// the spawner, whose tmpfs all children share.
+    pub(crate) fn ensure_places(&self, count: usize) -> rustix::io::Result<()> {
+        if self.way == Way::Covered {
+            return Ok(());
         }
+        for place in 0..count {
+            match rustix::fs::mkdir(format!("layers/{place}"), Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+        }
+        Ok(())
     }
-    Ok(())
+
+    /// Makes the assembled `root` the root of this process, and leaves it as the only thing in the
+    /// namespace that can be reached.
+    pub(super) fn leave_for(&self, root: &OwnedFd) -> rustix::io::Result<()> {
+        rustix::process::fchdir(root)?;
+        match self.way {
+            // The root is mounted on the namespace's own root, so a walk upwards from anywhere,
+            // whatever its process calls its root, ends on top of the pile: here.
+            Way::Covered => rustix::process::chroot(c".")?,
+            // With both arguments the same directory the old root ends up stacked on the new
+            // one, and one unmount of "." takes it away: no directory for it has to exist in
+            // the image.
+            Way::Replaced => {
+                rustix::process::pivot_root(c".", c".")?;
+                rustix::mount::unmount(c".", rustix::mount::UnmountFlags::DETACH)?;
+            }
+        }
+        rustix::process::chdir(c"/")
+    }
 }
 
 /// Puts the whole filesystem together and returns its root, attached in the scaffold.
@@ -161,7 +236,7 @@ pub(super) fn assemble(
     // answer EOVERFLOW.
     let first = request.first_id;
     sys::set_file_ids(first, first).map_err(super::at(Step::Root))?;
-    let root = mount_root(descriptors).map_err(super::at(Step::Root))?;
+    let root = mount_root(scaffold.way, descriptors).map_err(super::at(Step::Root))?;
     mount_volumes(&root, request, descriptors)?;
     sys::set_file_ids(0, 0).map_err(super::at(Step::Root))?;
     mount_proc(&root, scaffold).map_err(super::at(Step::Proc))?;
@@ -174,7 +249,51 @@ pub(super) fn assemble(
 /// fsync inside, and the unmount at the end, would wait for the host's disk. Redirects and
 /// metadata-only copies are off so that a hostile layer cannot use them and a writable layer can
 /// become an image layer as it is.
-fn mount_root(descriptors: &Descriptors) -> rustix::io::Result<OwnedFd> {
+fn mount_root(way: Way, descriptors: &Descriptors) -> rustix::io::Result<OwnedFd> {
+    let context = rustix::mount::fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
+    let place = match way {
+        Way::Covered => {
+            let writable = descriptors.writable.as_fd();
+            set_descriptors(context.as_fd(), &descriptors.layers, writable)?;
+            "/"
+        }
+        Way::Replaced => {
+            set_names(context.as_fd(), descriptors)?;
+            "root"
+        }
+    };
+    let set = |key: &str, value: &str| rustix::mount::fsconfig_set_string(&context, key, value);
+    set("redirect_dir", "nofollow")?;
+    set("metacopy", "off")?;
+    set("index", "off")?;
+    rustix::mount::fsconfig_set_flag(&context, "volatile")?;
+    rustix::mount::fsconfig_create(&context)?;
+    let none = MountAttrFlags::empty();
+    let root = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, none)?;
+    // The working directory stays where it is, in the scaffold, even when this covers it.
+    attach(root.as_fd(), CWD, place)?;
+    Ok(root)
+}
+
+/// Gives an overlay its layers, topmost first, and the mount with its `upper` and `work`.
+fn set_descriptors(
+    context: BorrowedFd<'_>,
+    layers: &[OwnedFd],
+    writable: BorrowedFd<'_>,
+) -> rustix::io::Result<()> {
+    for layer in layers {
+        rustix::mount::fsconfig_set_fd(context, "lowerdir+", layer)?;
+    }
+    for (key, name) in [("upperdir", "upper"), ("workdir", "work")] {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat(writable, name, flags, Mode::empty())?;
+        rustix::mount::fsconfig_set_fd(context, key, &directory)?;
+    }
+    Ok(())
+}
+
+/// The same by names in the scaffold.
+fn set_names(context: BorrowedFd<'_>, descriptors: &Descriptors) -> rustix::io::Result<()> {
     let mut names = Vec::with_capacity(descriptors.layers.len());
     for (place, layer) in descriptors.layers.iter().enumerate() {
         let name = format!("layers/{place}");
@@ -182,8 +301,7 @@ fn mount_root(descriptors: &Descriptors) -> rustix::io::Result<OwnedFd> {
         names.push(name);
     }
     attach(descriptors.writable.as_fd(), CWD, "writable")?;
-    let context = rustix::mount::fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    let set = |key: &str, value: &str| rustix::mount::fsconfig_set_string(&context, key, value);
+    let set = |key: &str, value: &str| rustix::mount::fsconfig_set_string(context, key, value);
     // The old spelling is the one every kernel knows, but it has to fit into one option.
     let joined = names.join(":");
     if joined.len() <= OPTION_BYTES_MAX {
@@ -194,16 +312,7 @@ fn mount_root(descriptors: &Descriptors) -> rustix::io::Result<OwnedFd> {
         }
     }
     set("upperdir", "writable/upper")?;
-    set("workdir", "writable/work")?;
-    set("redirect_dir", "nofollow")?;
-    set("metacopy", "off")?;
-    set("index", "off")?;
-    rustix::mount::fsconfig_set_flag(&context, "volatile")?;
-    rustix::mount::fsconfig_create(&context)?;
-    let none = MountAttrFlags::empty();
-    let root = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, none)?;
-    attach(root.as_fd(), CWD, "root")?;
-    Ok(root)
+    set("workdir", "writable/work")
 }
 
 fn mount_volumes(root: &OwnedFd, request: &Request, descriptors: &Descriptors) -> Outcome {

@@ -12,8 +12,8 @@
 //!    No process of the sandbox exists yet, so nothing in the image can change while it is looked
 //!    at; other sandboxes can change shared volumes, which is why every path is resolved with
 //!    `RESOLVE_IN_ROOT` and the result used as a descriptor.
-//! 5. `enter_root`: pivot, then the spawner's tmpfs is dropped. From here the host is unreachable
-//!    by name.
+//! 5. [`Scaffold::leave_for`]: the root is entered and the spawner's tmpfs is covered for good, or
+//!    dropped. From here the host is unreachable by name.
 //! 6. [`identity`]: only now the user namespace is joined. Every namespace but user and network
 //!    was made before and so belongs to the host's root: root in the sandbox has no capability
 //!    over its mounts, hostname, cgroup view or process table, seccomp or no seccomp.
@@ -21,13 +21,13 @@
 //! 8. `no_new_privs`, seccomp, `execveat` of a descriptor: the filter is last because it forbids
 //!    what the steps above do, and the program needs no path inside the image.
 //!
-//! This is ordinary code, not signal-safe code, because the spawner has one thread. It allocates
-//! little and opens no path of the host.
+//! This is ordinary code, not signal-safe code, because the spawner has one thread. It opens no
+//! path of the host. It usually runs in memory that it borrows from the spawner (see `sys::clone`),
+//! so nothing allocated here may be alive when the program is executed.
 
 mod filesystem;
 mod identity;
 
-use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use libc::sock_filter;
@@ -38,9 +38,9 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::spawner::packet;
 use crate::spawner::wire::{CgroupEntry, Descriptors, Failure, Report, Request, Step};
-use crate::sys::{self, Keep};
+use crate::sys::{self, Keep, ProgramText};
 
-pub(crate) use filesystem::{Scaffold, ensure_places, prepare_scaffold};
+pub(crate) use filesystem::{Scaffold, prepare_scaffold};
 
 /// The numbers that execd is told in its arguments.
 pub(crate) const LISTEN_FD: i32 = 3;
@@ -66,21 +66,20 @@ pub(crate) fn become_sandbox(
     prepared: &Prepared,
     request: &Request,
     descriptors: &Descriptors,
+    text: &ProgramText,
     report: BorrowedFd<'_>,
 ) {
-    let program = match build(prepared, request, descriptors) {
-        Ok(program) => program,
-        Err(failure) => return tell(report, failure),
-    };
+    if let Err(failure) = build(prepared, request, descriptors) {
+        return tell(report, failure);
+    }
     match arrange_descriptors(prepared, descriptors, report) {
-        Ok(kept) => tell(kept.report.as_fd(), execute(prepared, &kept, &program)),
+        Ok(kept) => tell(kept.report.as_fd(), execute(prepared, &kept, text)),
         Err(failure) => tell(report, failure),
     }
 }
 
 /// Everything but the last two steps.
-fn build(prepared: &Prepared, request: &Request, descriptors: &Descriptors) -> Outcome<Program> {
-    let program = program_text(request)?;
+fn build(prepared: &Prepared, request: &Request, descriptors: &Descriptors) -> Outcome {
     join_cgroup(request, descriptors)?;
     leave_session()?;
     join_network(descriptors)?;
@@ -88,26 +87,24 @@ fn build(prepared: &Prepared, request: &Request, descriptors: &Descriptors) -> O
     name_host(request)?;
     limit_resources(request)?;
     let root = filesystem::assemble(&prepared.scaffold, request, descriptors)?;
-    enter_root(&root)?;
+    prepared
+        .scaffold
+        .leave_for(&root)
+        .map_err(at(Step::Pivot))?;
     drop(root);
     identity::assume(request, descriptors)?;
-    find_entrypoint(request)?;
-    Ok(program)
+    find_entrypoint(request)
 }
 
 /// The last steps; returns why they failed.
-fn execute(prepared: &Prepared, kept: &Kept, program: &Program) -> Failure {
+fn execute(prepared: &Prepared, kept: &Kept, text: &ProgramText) -> Failure {
     if let Err(errno) = rustix::thread::set_no_new_privs(true) {
         return Failure::new(Step::Seccomp, errno, "");
     }
     if let Err(errno) = sys::install_filter(&prepared.filter) {
         return Failure::new(Step::Seccomp, errno, "");
     }
-    let errno = sys::execute(
-        kept.program.as_fd(),
-        &program.arguments,
-        &program.environment,
-    );
+    let errno = sys::execute(kept.program.as_fd(), text);
     Failure::new(Step::Execute, errno, "")
 }
 
@@ -177,17 +174,6 @@ fn limit_resources(request: &Request) -> Outcome {
         .map_err(|errno| Failure::new(Step::Rlimits, errno, "open files"))
 }
 
-/// Makes `root` the root of the mount namespace and drops what was there.
-fn enter_root(root: &OwnedFd) -> Outcome {
-    let step = at(Step::Pivot);
-    rustix::process::fchdir(root).map_err(&step)?;
-    // With both arguments the same directory the old root ends up stacked on the new one, and
-    // one unmount of "." takes it away: no directory for it has to exist in the image.
-    rustix::process::pivot_root(c".", c".").map_err(&step)?;
-    rustix::mount::unmount(c".", rustix::mount::UnmountFlags::DETACH).map_err(&step)?;
-    rustix::process::chdir(c"/").map_err(&step)
-}
-
 /// Says now, rather than in a log later, that the image lacks the program execd is to start.
 /// Looks where execd will look, as the user who will run it.
 fn find_entrypoint(request: &Request) -> Outcome {
@@ -220,25 +206,6 @@ fn find_entrypoint(request: &Request) -> Outcome {
         }
     };
     outcome.map_err(|errno| Failure::new(Step::Entrypoint, errno, name))
-}
-
-struct Program {
-    arguments: Vec<CString>,
-    environment: Vec<CString>,
-}
-
-fn program_text(request: &Request) -> Outcome<Program> {
-    let texts = |list: &[String]| -> Outcome<Vec<CString>> {
-        let text = |s: &String| {
-            CString::new(s.as_bytes())
-                .map_err(|_| Failure::new(Step::Execute, Errno::INVAL, s.as_str()))
-        };
-        list.iter().map(text).collect()
-    };
-    Ok(Program {
-        arguments: texts(&request.arguments)?,
-        environment: texts(&request.environment)?,
-    })
 }
 
 /// What is open when the program starts, besides the standard three and execd's three.

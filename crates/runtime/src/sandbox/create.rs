@@ -133,10 +133,18 @@ async fn start(
     })?;
     let watched = sys::watch(spawned.into_pidfd())
         .map_err(|source| build::failed("watching the new process".to_owned(), source))?;
+    let Built {
+        descriptors,
+        control,
+        ..
+    } = built;
+    // The last descriptor of a detached mount takes the mount away, for which the kernel waits up
+    // to milliseconds. The sandbox has what it needs of them.
+    shared.behind.spawn_blocking(move || drop(descriptors));
     let alive = Alive {
         pidfd: watched,
         group: draft.group.clone(),
-        control: built.control,
+        control,
         net: slot.net,
     };
     let created = Created {

@@ -2,7 +2,7 @@
 //!
 //! Why a process of its own: cloning the server would copy its page tables (42 ms at 1 GiB), and
 //! between a clone in a threaded process and the next program no lock may be taken. The spawner
-//! has one thread and a few hundred KiB, so a clone is cheap and ordinary code may run in it.
+//! has one thread, so its children can borrow its memory and ordinary code may run in them.
 //!
 //! It is the parent of the sandboxes and therefore learns how they end: it writes that into the
 //! sandbox's directory before it reaps, so the record is there by the time anybody sees the
@@ -23,7 +23,7 @@ use rustix::io::Errno;
 use rustix::process::Pid;
 
 use crate::init::{self, Prepared};
-use crate::sys::{self, Cloned, ExitStatus, Keep};
+use crate::sys::{self, ExitStatus, Keep, Memory, ProgramText, Stack};
 
 pub(crate) use client::{SpawnError, Spawned, Spawner};
 use wire::{CgroupEntry, Descriptors, Failure, REQUEST_BYTES_MAX, Report, Request, Step};
@@ -75,8 +75,29 @@ fn serve() -> Result<(), String> {
         alive: HashMap::new(),
         buffer: vec![0; REQUEST_BYTES_MAX],
         places: 0,
+        stack: Stack::new().map_err(fail("reserving a stack"))?,
     };
     spawner.run().map_err(fail("waiting"))
+}
+
+/// The spawner stands still while a child borrows its memory. A child that looks for a place inside
+/// another volume may have to wait for a file server that is gone, and then only it may wait.
+fn memory_for(request: &Request) -> Memory {
+    let mounts = &request.mounts;
+    let is_inside = |path: &str, other: &str| {
+        path.strip_prefix(other.trim_end_matches('/'))
+            .is_some_and(|rest| rest.starts_with('/'))
+    };
+    let is_nested = mounts.iter().any(|mount| {
+        mounts
+            .iter()
+            .any(|other| is_inside(&mount.path, &other.path))
+    });
+    if is_nested {
+        Memory::Copied
+    } else {
+        Memory::Borrowed
+    }
 }
 
 /// One descriptor per living sandbox is held.
@@ -101,6 +122,8 @@ struct Loop {
     buffer: Vec<u8>,
     /// How many layers there are places for.
     places: usize,
+    /// Where children run until they are a program of their own.
+    stack: Stack,
 }
 
 impl Loop {
@@ -149,7 +172,12 @@ impl Loop {
         let Some((report, descriptors)) = Descriptors::take(&request, list) else {
             return;
         };
-        let outcome = self.clone_sandbox(&request, &descriptors, report.as_fd());
+        let outcome = match ProgramText::new(&request.arguments, &request.environment) {
+            Ok(text) => self
+                .clone_sandbox(&request, &descriptors, &text, report.as_fd())
+                .map_err(|errno| Failure::new(Step::Clone, errno, "")),
+            Err(text) => Err(Failure::new(Step::Execute, Errno::INVAL, text)),
+        };
         let (answer, pidfd) = match &outcome {
             Ok((pid, pidfd)) => (
                 Report::Started {
@@ -157,7 +185,7 @@ impl Loop {
                 },
                 Some(pidfd),
             ),
-            Err(errno) => (Report::Failed(Failure::new(Step::Clone, *errno, "")), None),
+            Err(failure) => (Report::Failed(failure.clone()), None),
         };
         let text = serde_json::to_vec(&answer).expect("a report is plain data");
         let pidfd: Vec<_> = pidfd.iter().map(|fd| fd.as_fd()).collect();
@@ -172,23 +200,22 @@ impl Loop {
         &mut self,
         request: &Request,
         descriptors: &Descriptors,
+        text: &ProgramText,
         report: BorrowedFd<'_>,
     ) -> rustix::io::Result<(Pid, OwnedFd)> {
         if request.layers > self.places {
-            init::ensure_places(request.layers)?;
+            self.prepared.scaffold.ensure_places(request.layers)?;
             self.places = request.layers;
         }
         let cgroup = match request.cgroup {
             CgroupEntry::BornInto => descriptors.cgroup.first().map(AsFd::as_fd),
             CgroupEntry::Write(_) => None,
         };
-        match sys::clone_process(NAMESPACES, cgroup)? {
-            Cloned::Parent { pid, pidfd } => Ok((pid, pidfd)),
-            Cloned::Child => {
-                init::become_sandbox(&self.prepared, request, descriptors, report);
-                sys::exit_now(1)
-            }
-        }
+        let memory = memory_for(request);
+        let prepared = &self.prepared;
+        sys::clone_process(NAMESPACES, cgroup, memory, &mut self.stack, || {
+            init::become_sandbox(prepared, request, descriptors, text, report);
+        })
     }
 
     /// Records how each ended child ended, then lets it go.

@@ -9,16 +9,18 @@
     reason = "system calls without a safe wrapper live here and nowhere else"
 )]
 
+mod clone;
 pub(crate) mod event;
 mod loop_device;
 mod mount;
 mod process;
 pub(crate) mod userns;
 
+pub(crate) use clone::{Memory, ProgramText, Stack, clone_process, execute};
 pub(crate) use loop_device::show_as_device;
 pub(crate) use mount::{MountChange, change_mount};
 pub(crate) use process::{
-    Cloned, ExitStatus, Keep, clone_process, close_from, descriptor_to, ended_child, execute,
-    exit_now, exit_status_of, install_filter, join_anonymous_keyring, reset_signals, set_file_ids,
-    take_inherited, unshare_namespaces, watch, watch_children,
+    ExitStatus, Keep, close_from, descriptor_to, ended_child, exit_status_of, install_filter,
+    join_anonymous_keyring, reset_signals, set_file_ids, take_inherited, unshare_namespaces, watch,
+    watch_children,
 };

@@ -1,65 +1,11 @@
-//! Making, turning and watching processes.
+//! Turning and watching processes.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_long};
+use std::ffi::{c_char, c_int, c_long};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use rustix::io::{Errno, Result};
 use rustix::process::Pid;
 use tokio::io::unix::AsyncFd;
-
-/// Which side of [`clone_process`] this is.
-#[derive(Debug)]
-pub(crate) enum Cloned {
-    /// The caller, with the new process.
-    Parent {
-        /// Its id here.
-        pid: Pid,
-        /// A descriptor of it, close-on-exec.
-        pidfd: OwnedFd,
-    },
-    /// The new process.
-    Child,
-}
-
-/// Clones the calling process into new namespaces (`CLONE_NEW*` in `namespaces`) and, on cgroup
-/// v2, into `cgroup`. The child has a copy of the memory and continues after this call.
-///
-/// Only for a process with one thread: another thread's locks would stay held in the child for
-/// ever. That cannot lead to undefined behaviour, only to a child that hangs, so the function is
-/// safe and the rule is the spawner's to keep.
-pub(crate) fn clone_process(namespaces: c_int, cgroup: Option<BorrowedFd<'_>>) -> Result<Cloned> {
-    // linux/sched.h; libc's constant of this name is an int and so comes out as zero.
-    const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
-    let mut pidfd: RawFd = -1;
-    // SAFETY: all-zero is a valid `clone_args`.
-    let mut arguments: libc::clone_args = unsafe { std::mem::zeroed() };
-    arguments.flags = u64::from(namespaces.cast_unsigned()) | libc::CLONE_PIDFD as u64;
-    arguments.pidfd = (&raw mut pidfd).addr() as u64;
-    arguments.exit_signal = libc::SIGCHLD as u64;
-    if let Some(cgroup) = cgroup {
-        arguments.flags |= CLONE_INTO_CGROUP;
-        arguments.cgroup = u64::try_from(cgroup.as_raw_fd()).map_err(|_| Errno::BADF)?;
-    }
-    // SAFETY: without CLONE_VM and with no new stack this is fork(2) with more flags; the kernel
-    // writes one descriptor to `pidfd`, which outlives the call.
-    let outcome = unsafe {
-        libc::syscall(
-            libc::SYS_clone3,
-            &raw mut arguments,
-            size_of::<libc::clone_args>(),
-        )
-    };
-    match check(outcome)? {
-        0 => Ok(Cloned::Child),
-        raw => {
-            let pid = i32::try_from(raw).ok().and_then(Pid::from_raw);
-            let pid = pid.expect("clone3 returns a positive process id");
-            // SAFETY: on success the kernel stored a new descriptor that nobody else owns.
-            let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
-            Ok(Cloned::Parent { pid, pidfd })
-        }
-    }
-}
 
 /// Leaves the namespaces named by `CLONE_NEW*` flags for new ones.
 pub(crate) fn unshare_namespaces(namespaces: rustix::thread::UnshareFlags) -> Result<()> {
@@ -123,6 +69,9 @@ pub(crate) fn take_inherited(number: RawFd) -> OwnedFd {
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 
+/// The last of the real-time signals, on every architecture we run on.
+const SIGNAL_MAX: c_int = 64;
+
 /// The signals that execd passes on to the entrypoint.
 const FORWARDED: [c_int; 6] = [
     libc::SIGTERM,
@@ -140,7 +89,7 @@ const FORWARDED: [c_int; 6] = [
 /// kernel drops a signal that is neither handled nor blocked, so without this one that comes
 /// before execd listens would be lost; blocked, it waits until execd reads it.
 pub(crate) fn reset_signals() -> Result<()> {
-    for signal in 1..=libc::SIGSYS {
+    for signal in 1..=SIGNAL_MAX {
         if signal == libc::SIGKILL || signal == libc::SIGSTOP {
             continue;
         }
@@ -212,33 +161,6 @@ pub(crate) fn install_filter(program: &[libc::sock_filter]) -> Result<()> {
     check(outcome).map(drop)
 }
 
-/// Turns this process into the program behind `program`. Returns only when that failed.
-pub(crate) fn execute(
-    program: BorrowedFd<'_>,
-    arguments: &[CString],
-    environment: &[CString],
-) -> Errno {
-    let pointers = |strings: &[CString]| -> Vec<*const c_char> {
-        let ends = std::iter::once(std::ptr::null());
-        strings.iter().map(|s| s.as_ptr()).chain(ends).collect()
-    };
-    let (arguments, environment) = (pointers(arguments), pointers(environment));
-    let nothing: &CStr = c"";
-    // SAFETY: both arrays end with a null pointer and hold pointers to NUL-terminated strings
-    // that outlive the call.
-    let outcome = unsafe {
-        libc::syscall(
-            libc::SYS_execveat,
-            program.as_raw_fd(),
-            nothing.as_ptr(),
-            arguments.as_ptr(),
-            environment.as_ptr(),
-            libc::AT_EMPTY_PATH,
-        )
-    };
-    check(outcome).err().unwrap_or(Errno::NOEXEC)
-}
-
 /// Has the runtime watch a descriptor that must be non-blocking where it is read or written.
 pub(crate) fn watch(descriptor: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` keeps its one descriptor open until it is dropped, and `AsyncFd`
@@ -288,7 +210,7 @@ pub(crate) fn ended_child() -> Option<(Pid, ExitStatus)> {
 }
 
 /// Ends this process at once: no destructor, no buffer, no handler runs.
-pub(crate) fn exit_now(code: c_int) -> ! {
+pub(super) fn exit_now(code: c_int) -> ! {
     // SAFETY: ends the process; nothing of it is used again.
     unsafe { libc::_exit(code) }
 }

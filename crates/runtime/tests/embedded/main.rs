@@ -1,7 +1,8 @@
 //! The embedded backend on the real kernel, with the real execd.
 //!
-//! A program of its own instead of the usual test harness, because it must be able to be two
-//! other things before it has threads: the spawner, and a server that gets killed.
+//! A program of its own instead of the usual test harness, because it must be able to be three
+//! other things before it has threads: the spawner, a server that gets killed, and PID 1 of a
+//! sandbox in place of execd.
 //!
 //! Needs root and `execd` built into the same target directory. With `CI=true` a missing need is
 //! a failure; else it says loudly what to do and runs nothing.
@@ -18,6 +19,7 @@ mod conformance;
 mod crash;
 mod disk;
 mod inside;
+mod signals;
 mod snapshot;
 mod stage;
 
@@ -63,6 +65,7 @@ const TESTS: &[Test] = &[
     test!(inside::many_layers_are_stacked_in_order),
     test!(inside::of_ten_thousand_at_once_those_that_fit_are_made),
     test!(inside::a_failed_creation_leaves_nothing),
+    test!(signals::those_that_execd_forwards_wait_for_it),
     test!(snapshot::what_is_written_is_in_the_snapshot_and_later_writes_are_not),
     test!(snapshot::an_ended_sandbox_gives_its_layer_away_and_can_do_so_again),
     test!(snapshot::a_snapshot_keeps_links_attributes_and_deletions),
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
     match arguments.first().map(String::as_str) {
         Some("spawner") => runtime::spawner::main(),
         Some("doomed-server") => crash::doomed_server(&arguments[1..]),
+        Some("--init") => return signals::tell(),
         _ => {}
     }
     let filters: Vec<&String> = arguments.iter().filter(|a| !a.starts_with('-')).collect();

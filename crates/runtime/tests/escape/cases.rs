@@ -58,6 +58,7 @@ const PLAIN: [(&str, &[&str]); 14] = [
             "mount_overlay",
             "pivot",
             "new_mount_api",
+            "under_the_root",
         ],
     ),
     (

@@ -34,6 +34,7 @@
 #include <sys/time.h>
 #include <sys/timex.h>
 #include <sys/uio.h>
+#include <sys/vfs.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <sys/xattr.h>
@@ -241,6 +242,32 @@ static int chroot_escape(void) {
     // Out of the jail it made itself, and still in the sandbox.
     if (access("/hostile", X_OK)) return UNCLEAR;
     return absent(args[0]);
+}
+// What the namespace began as lies under the root: a walk upwards must never come out there. The
+// root is an overlay, what lies under it is not.
+static int on_the_root(const char *what, int dir) {
+    struct statfs found;
+    if (dir < 0 && errno == EACCES) return STOPPED; // PID 1 lets nobody look at it
+    if (dir < 0 || fstatfs(dir, &found)) {
+        printf("%s: %s\n", what, strerror(errno));
+        return UNCLEAR;
+    }
+    int is_root = found.f_type == 0x794c7630 && faccessat(dir, "hostile", X_OK, 0) == 0;
+    printf("%s: %s\n", what, is_root ? "the root" : "something else");
+    return is_root ? STOPPED : ESCAPED;
+}
+static int under_the_root(void) {
+    int flags = O_PATH | O_DIRECTORY, root = open("/", flags);
+    int bad = on_the_root("..", openat(root, "..", flags));
+    bad = worse(bad, on_the_root("pid 1", open("/proc/1/root/..", flags)));
+    bad = worse(bad, on_the_root("self", open("/proc/self/root/../..", flags)));
+    bad = worse(bad, on_the_root("a mount", open("/proc/../..", flags)));
+    mkdir("/tmp/lower", 0755);
+    if (fchdir(root) || chroot("/tmp/lower")) return UNCLEAR;
+    // Without the root of its own in the way nothing stops the walk but the end of the mounts.
+    bad = worse(bad, on_the_root("from outside", open("../..", flags)));
+    if (chdir("..") || chdir("..")) return UNCLEAR;
+    return worse(bad, on_the_root("having walked", open(".", flags)));
 }
 
 // Class: devices.
@@ -745,7 +772,7 @@ static const struct { const char *name; int (*run)(void); } cases[] = {
     CASE(token_hidden), CASE(mountinfo_clean), CASE(proc_sys_kernel), CASE(proc_sys_vm), CASE(proc_sys_fs), CASE(proc_sys_net),
     CASE(sysrq), CASE(kcore), CASE(kallsyms), CASE(kmsg), CASE(proc_keys), CASE(timers), CASE(machine_info), CASE(sys_write),
     CASE(id_map), CASE(oom_score), CASE(host_processes), CASE(mount_tmpfs), CASE(mount_proc), CASE(mount_bind), CASE(remount_rw),
-    CASE(unmount_mask), CASE(mount_overlay), CASE(pivot), CASE(new_mount_api), CASE(chroot_escape), CASE(mknod_mem), CASE(mknod_kmsg),
+    CASE(unmount_mask), CASE(mount_overlay), CASE(pivot), CASE(new_mount_api), CASE(chroot_escape), CASE(under_the_root), CASE(mknod_mem), CASE(mknod_kmsg),
     CASE(mknod_disk), CASE(dev_absent), CASE(dev_fixed), CASE(cgroup_mount), CASE(release_agent), CASE(cgroup_leave), CASE(cgroup_raise),
     CASE(unshare_user), CASE(unshare_mount), CASE(unshare_net), CASE(unshare_rest), CASE(clone_user), CASE(clone_three), CASE(join_pid1),
     CASE(join_self), CASE(i_am_root), CASE(setuid_program), CASE(setuid_own), CASE(capabilities), CASE(capset_raise), CASE(has_sys_admin),
