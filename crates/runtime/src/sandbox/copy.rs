@@ -15,9 +15,11 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
+use super::early::Early;
+
 /// Two descriptors are held for each level. Paths that programs can use end at 4,096 bytes, so
 /// no real tree is deeper than half of that.
-const DEPTH_MAX: usize = 2_048;
+pub(super) const DEPTH_MAX: usize = 2_048;
 
 /// An attribute's name list and value have at most 64 KiB each.
 const XATTR_BYTES_MAX: usize = 1 << 16;
@@ -42,9 +44,14 @@ struct Level {
 }
 
 /// Copies the tree `from` to the new directory `to`, leaving out what `skip` names by its path
-/// below the root. Keeps owners, modes, times, links, holes, devices and attributes. Returns the
-/// bytes that its files hold.
-pub(crate) fn copy_tree(from: &Path, to: &Path, skip: &dyn Fn(&[u8]) -> bool) -> io::Result<u64> {
+/// below the root. Keeps owners, modes, times, links, holes, devices and attributes. Files whose
+/// content is among the `early` ones are not copied again. Returns the bytes that its files hold.
+pub(crate) fn copy_tree(
+    from: &Path,
+    to: &Path,
+    skip: &dyn Fn(&[u8]) -> bool,
+    mut early: Option<&mut Early>,
+) -> io::Result<u64> {
     let from = rustix::fs::openat(CWD, from, DIRECTORY, Mode::empty())?;
     rustix::fs::mkdir(to, Mode::from_raw_mode(0o700))?;
     let to = rustix::fs::openat(CWD, to, DIRECTORY, Mode::empty())?;
@@ -79,7 +86,7 @@ pub(crate) fn copy_tree(from: &Path, to: &Path, skip: &dyn Fn(&[u8]) -> bool) ->
             rustix::fs::linkat(&root, first.as_c_str(), &level.to, &name, AtFlags::empty())?;
             continue;
         }
-        bytes += copy_entry(level, &name, &stat)?;
+        bytes += copy_entry(level, &name, &stat, early.as_deref_mut())?;
         if stat.st_nlink > 1 {
             links.insert(key, CString::new(path).map_err(io::Error::other)?);
         }
@@ -172,7 +179,7 @@ fn up(from: &OwnedFd, name: &CStr, root: &OwnedFd, moved: &mut u64) -> io::Resul
     }
 }
 
-const DIRECTORY: OFlags = OFlags::RDONLY
+pub(super) const DIRECTORY: OFlags = OFlags::RDONLY
     .union(OFlags::DIRECTORY)
     .union(OFlags::NOFOLLOW)
     .union(OFlags::CLOEXEC);
@@ -189,7 +196,7 @@ impl Level {
     }
 }
 
-fn names(directory: &OwnedFd) -> io::Result<Vec<CString>> {
+pub(super) fn names(directory: &OwnedFd) -> io::Result<Vec<CString>> {
     let mut names = Vec::new();
     for entry in Dir::read_from(directory)? {
         let entry = entry?;
@@ -214,14 +221,28 @@ fn descend(level: &Level, name: &CStr) -> io::Result<(OwnedFd, OwnedFd)> {
     Ok((from, to))
 }
 
-fn copy_entry(level: &Level, name: &CStr, stat: &Stat) -> io::Result<u64> {
+fn copy_entry(
+    level: &Level,
+    name: &CStr,
+    stat: &Stat,
+    early: Option<&mut Early>,
+) -> io::Result<u64> {
     let kind = FileType::from_raw_mode(stat.st_mode);
     if kind.is_file() {
-        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        let from = rustix::fs::openat(&level.from, name, flags, Mode::empty())?;
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
-        let to = rustix::fs::openat(&level.to, name, flags, Mode::from_raw_mode(0o600))?;
-        copy_data(&from, &to, stat)?;
+        let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let from = rustix::fs::openat(&level.from, name, read, Mode::empty())?;
+        let is_placed = match early {
+            Some(early) => early.place(stat, &level.to, name)?,
+            None => false,
+        };
+        let to = if is_placed {
+            rustix::fs::openat(&level.to, name, read, Mode::empty())?
+        } else {
+            let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::CLOEXEC;
+            let to = rustix::fs::openat(&level.to, name, flags, Mode::from_raw_mode(0o600))?;
+            copy_data(&from, &to, stat)?;
+            to
+        };
         finish(from.as_fd(), to.as_fd(), stat)?;
         return Ok(held(stat));
     }
@@ -245,7 +266,7 @@ fn copy_entry(level: &Level, name: &CStr, stat: &Stat) -> io::Result<u64> {
 }
 
 /// Shares the blocks where the filesystem can, or else copies them inside the kernel.
-fn copy_data(from: &OwnedFd, to: &OwnedFd, stat: &Stat) -> io::Result<()> {
+pub(super) fn copy_data(from: &OwnedFd, to: &OwnedFd, stat: &Stat) -> io::Result<()> {
     let size = u64::try_from(stat.st_size).unwrap_or(0);
     if size == 0 || rustix::fs::ioctl_ficlone(to, from).is_ok() {
         return Ok(());

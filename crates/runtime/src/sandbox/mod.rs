@@ -15,6 +15,7 @@ pub(crate) mod bounded;
 pub(crate) mod build;
 pub(crate) mod copy;
 pub(crate) mod create;
+pub(crate) mod early;
 pub(crate) mod logs;
 pub(crate) mod record;
 pub(crate) mod removal;

@@ -2,9 +2,11 @@
 //!
 //! An ended sandbox's writable layer is moved: constant time, whatever its size. A living one's
 //! cannot be: overlayfs allows no layer of a mounted overlay to be exchanged, and its processes
-//! hold files open in it. So the sandbox is frozen and its writable layer copied, by sharing
-//! blocks where the filesystem can (xfs, btrfs) and inside the kernel where it cannot. Either
-//! way a sandbox made from the snapshot costs what one from an image costs: one layer more.
+//! hold files open in it. So its writable layer is copied, by sharing blocks where the filesystem
+//! can (xfs, btrfs) and inside the kernel where it cannot: the large files that are at rest while
+//! it runs (see [`Early`]), and then the rest while it is frozen, so that it stands still for as
+//! long as its tree takes to walk and what is being written takes to copy. Either way a sandbox
+//! made from the snapshot costs what one from an image costs: one layer more.
 //!
 //! What is written back to the disk afterwards, when the sandbox runs again: a snapshot that was
 //! acknowledged survives a crash of the machine.
@@ -21,6 +23,7 @@ use rustix::fs::{Mode, OFlags};
 use super::build::{WRITABLE_DIR, failed};
 use super::copy::{copy_tree, remove_tree, size_of_tree};
 use super::create::image_error;
+use super::early::Early;
 use super::record::Record;
 use super::skeleton::OWN_FILES;
 use super::{Sandbox, State, group_error};
@@ -43,20 +46,23 @@ pub(crate) async fn snapshot(
         State::Exited(_) if sandbox.record.limits.disk_bytes.is_none() => {
             return seal(shared, sandbox, snapshot).await;
         }
-        State::Exited(_) | State::Paused => copy(shared, sandbox, snapshot).await?,
+        State::Exited(_) | State::Paused => copy(shared, sandbox, snapshot, None).await.0?,
         State::Running => {
+            let early = copy_early(shared, sandbox, snapshot).await;
             let alive = sandbox.expect_alive("running")?;
             alive
                 .group
                 .freeze()
                 .await
                 .map_err(|error| group_error("freezing", &error))?;
-            let copied = copy(shared, sandbox, snapshot).await;
+            let (copied, early) = copy(shared, sandbox, snapshot, early).await;
             // Whatever became of the copy, the sandbox goes on.
             if let Err(error) = alive.group.thaw() {
                 sandbox.change_unless_ended(State::Paused);
                 return Err(group_error("thawing", &error));
             }
+            // What of it was not used takes time to remove.
+            shared.behind.spawn_blocking(move || drop(early));
             copied?
         }
     };
@@ -86,22 +92,57 @@ fn find(shared: &Shared, snapshot: &SnapshotId) -> Option<SnapshotDetails> {
     list(shared).into_iter().find(|known| known.id == *snapshot)
 }
 
-/// Copies the writable layer of a frozen sandbox into the staging directory.
+/// Copies what a running sandbox is not writing. Whatever goes wrong here goes wrong again, and is
+/// told, when the rest is copied.
+async fn copy_early(
+    shared: &Arc<Shared>,
+    sandbox: &Arc<Sandbox>,
+    snapshot: &SnapshotId,
+) -> Option<Early> {
+    let upper = sandbox.directory().join(WRITABLE_DIR).join("upper");
+    // No snapshot's own name has this character.
+    let directory = shared.layout.staging().join(format!("{snapshot}~early"));
+    let copied = tokio::task::spawn_blocking(move || {
+        let _ = remove_tree(&directory);
+        Early::copy(&upper, &directory)
+    });
+    match copied.await {
+        Ok(Ok(early)) => Some(early),
+        Ok(Err(error)) => {
+            tracing::warn!(snapshot_id = %snapshot, error = %error, "copying ahead failed");
+            None
+        }
+        Err(_) => None,
+    }
+}
+
+/// Copies the writable layer of a frozen sandbox into the staging directory. Gives back what of
+/// the early copies was not used.
 async fn copy(
     shared: &Arc<Shared>,
     sandbox: &Arc<Sandbox>,
     snapshot: &SnapshotId,
-) -> Result<u64, Error> {
+    mut early: Option<Early>,
+) -> (Result<u64, Error>, Option<Early>) {
     let upper = sandbox.directory().join(WRITABLE_DIR).join("upper");
     let staged = shared.layout.staging().join(snapshot.as_str());
     let copied = tokio::task::spawn_blocking(move || {
-        let copied = copy_tree(&upper, &staged, &is_own_file);
+        let copied = copy_tree(&upper, &staged, &is_own_file, early.as_mut());
         if copied.is_err() {
             let _ = remove_tree(&staged);
         }
-        copied
+        (copied, early)
     });
-    joined(copied.await, "copying the writable layer", snapshot)
+    match copied.await {
+        Ok((copied, early)) => {
+            let action = || format!("copying the writable layer for snapshot {snapshot}");
+            (copied.map_err(|source| failed(action(), source)), early)
+        }
+        Err(error) => {
+            let what = format!("copying the writable layer panicked: {error}");
+            (Err(Error::Internal(what)), None)
+        }
+    }
 }
 
 /// Moves the writable layer of an ended sandbox into the image store. The sandbox then stands on
@@ -176,14 +217,4 @@ fn write_back(path: &Path) -> io::Result<()> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path, flags, Mode::empty())?;
     Ok(rustix::fs::syncfs(&directory)?)
-}
-
-fn joined(
-    outcome: Result<io::Result<u64>, tokio::task::JoinError>,
-    doing: &str,
-    snapshot: &SnapshotId,
-) -> Result<u64, Error> {
-    outcome
-        .map_err(|error| Error::Internal(format!("{doing} panicked: {error}")))?
-        .map_err(|source| failed(format!("{doing} for snapshot {snapshot}"), source))
 }

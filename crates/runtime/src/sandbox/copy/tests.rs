@@ -46,7 +46,7 @@ fn a_copy_is_the_same_tree() {
     fs::write(from.join("left-out"), "").unwrap();
 
     let to = directory.path().join("to");
-    copy_tree(&from, &to, &|path| path == b"left-out").unwrap();
+    copy_tree(&from, &to, &|path| path == b"left-out", None).unwrap();
 
     assert_eq!(fs::read_to_string(to.join("sub/file")).unwrap(), "hello");
     let file = fs::metadata(to.join("sub/file")).unwrap();
