@@ -28,7 +28,7 @@ const COMMANDS: u64 = 10_000;
 const AT_ONCE: u64 = 16;
 
 /// How long the daemon may take to notice that connections and processes have gone.
-const SETTLE: Duration = Duration::from_secs(20);
+const SETTLE: Duration = Duration::from_secs(90);
 
 /// A small generator, so that a failure can be repeated from its printed seed.
 struct Random(u64);
