@@ -155,7 +155,9 @@ async def test_a_background_command_from_start_to_end(commands, execd, folder):
     assert status.id == began.id and status.running and status.exit_code is None
     assert "echo one" in status.content
     assert status.started_at is not None and status.finished_at is None
-    # The command opens the pipe after its first two lines.
+    # The two outputs are two pipes: what comes third is read third only when both were read before.
+    while len((await done(commands.get_background_command_logs(began.id))).content.splitlines()) < 2:
+        pass
     await done(commands.run(f"echo three > {pipe}"))
     status = await finished(commands, execd, began.id)
     assert status.exit_code == 5 and not status.running

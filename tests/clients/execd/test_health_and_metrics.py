@@ -14,10 +14,13 @@ async def test_health(sandbox):
 
 
 async def test_metrics_are_immediate_and_sane(sandbox):
-    began = time.monotonic()
-    calls = [await done(sandbox.metrics.get_metrics("the-sandbox")) for _ in range(10)]
-    assert time.monotonic() - began < 10, "ten answers of a second each would be a sleep"
-    calls.append(await done(sandbox.sdk.get_metrics()))
+    calls, seconds = [await done(sandbox.sdk.get_metrics())], []
+    for _ in range(10):
+        began = time.monotonic()
+        calls.append(await done(sandbox.metrics.get_metrics("the-sandbox")))
+        seconds.append(time.monotonic() - began)
+    # A machine may be slow at any of them, but not at each.
+    assert min(seconds) < 0.9, "every answer takes a second, as if something slept"
     for metrics in calls:
         assert metrics.cpu_count > 0
         assert 0 <= metrics.cpu_used_percentage <= 100

@@ -35,9 +35,12 @@ def server():
         pytest.skip(message)
     home = Path(tempfile.mkdtemp(prefix="osb-languages-"))
     config, log = home / "config.toml", home / "server.log"
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
+    # It stays bound here and is never listened on, so that nobody else gets it; the server may bind
+    # it all the same, because both ask for SO_REUSEADDR.
+    reserved = socket.socket()
+    reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    reserved.bind(("127.0.0.1", 0))
+    port = reserved.getsockname()[1]
     config.write_text(
         f'[server]\nhost = "127.0.0.1"\nport = {port}\napi_key = "a-key-for-tests"\n'
         f'[embedded]\ndata_dir = "{os.environ["OSB_TEST_DATA"]}"\n[store]\npath = "{home}/osb.db"\n'
@@ -58,6 +61,7 @@ def server():
         process.kill()
         pytest.fail(f"the server did not become ready:\n{log.read_text()}")
     yield f"127.0.0.1:{port}"
+    reserved.close()
     process.send_signal(signal.SIGTERM)
     code = process.wait(timeout=START_SECONDS_MAX)
     print(log.read_text()[-4000:])
@@ -72,7 +76,7 @@ def sandbox(server):
     )
     sandbox = SandboxSync.create(
         IMAGE, entrypoint=ENTRYPOINT, connection_config=options,
-        resource={"cpu": "2", "memory": "2Gi"}, ready_timeout=timedelta(seconds=60),
+        resource={"cpu": "2", "memory": "2Gi"}, ready_timeout=timedelta(seconds=120),
     )
     yield sandbox
     sandbox.kill()

@@ -88,7 +88,7 @@ def test_contexts_run_side_by_side(context):
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=120)
+        thread.join(timeout=300)
     assert outputs == dict.fromkeys(languages, "21\n")
 
 

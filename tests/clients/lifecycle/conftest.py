@@ -50,10 +50,17 @@ class Server:
         }
 
 
+RESERVED = []
+
+
 def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+    """A port that nobody else gets: it stays bound here and is never listened on. The program under
+    test may bind it all the same, because both ask for SO_REUSEADDR."""
+    probe = socket.socket()
+    probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    probe.bind(("127.0.0.1", 0))
+    RESERVED.append(probe)
+    return probe.getsockname()[1]
 
 
 @pytest.fixture(scope="session")

@@ -112,11 +112,11 @@ async def test_endpoint_reaches_a_port_inside(sandbox):
                                     opts=RunCommandOpts(background=True)))
     # The wait happens inside, on the listener itself: the shell retries its connect.
     await done(sandbox.commands.run(f"bash -c 'until {listing}; do read -t 0.05 <> <(:); done'",
-                                    opts=RunCommandOpts(timeout=timedelta(seconds=20))))
+                                    opts=RunCommandOpts(timeout=timedelta(seconds=90))))
     endpoint = await done(sandbox.get_endpoint(8123))
     assert "://" not in endpoint.endpoint
     request = urllib.request.Request(f"http://{endpoint.endpoint}/page.txt", headers=endpoint.headers or {})
-    with urllib.request.urlopen(request, timeout=20) as answer:
+    with urllib.request.urlopen(request, timeout=60) as answer:
         assert answer.read() == b"served from inside"
 
 
@@ -126,7 +126,7 @@ async def test_a_sandbox_without_the_token_answers_nothing(sandbox):
 
     endpoint = await done(sandbox.get_endpoint(44772))
     with pytest.raises(urllib.error.HTTPError) as refused:
-        urllib.request.urlopen(f"http://{endpoint.endpoint}/files/info?path=/etc", timeout=20)
+        urllib.request.urlopen(f"http://{endpoint.endpoint}/files/info?path=/etc", timeout=60)
     assert refused.value.code == 401
 
 
