@@ -137,7 +137,7 @@ mod tests {
     async fn an_instant_in_the_past_is_due_at_once() {
         let clock = SystemClock::new().unwrap();
         let deadline = clock.now() - SignedDuration::from_secs(5);
-        tokio::time::timeout(Duration::from_secs(5), clock.wait_until(Some(deadline)))
+        tokio::time::timeout(Duration::from_secs(60), clock.wait_until(Some(deadline)))
             .await
             .expect("due at once");
     }

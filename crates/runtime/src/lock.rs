@@ -1,4 +1,4 @@
-//! One server per data directory.
+//! One server per data directory, and per image store.
 
 use std::fs::File;
 use std::io;
@@ -16,32 +16,46 @@ use crate::sandbox::build::failed;
 /// A server that is stopping has let go of its data directory by then.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// Takes the lock file at `path` for as long as the answer is kept. A server that is just
-/// stopping gets a moment to let go.
+/// The kernel tells of a closed file just before it lets the lock on it go.
+const RELEASE: Duration = Duration::from_millis(20);
+
+/// Takes the lock file of a data directory for as long as the answer is kept.
 pub(crate) fn take(path: &Path) -> Result<File, Error> {
-    let action = |source: io::Error| failed(format!("locking {}", path.display()), source);
-    let options = File::options()
+    let locked = within(path, DEADLINE)
+        .map_err(|source| failed(format!("locking {}", path.display()), source))?;
+    locked.ok_or_else(|| {
+        let directory = path.parent().unwrap_or(path).display();
+        Error::Unavailable {
+            backend: "embedded",
+            message: format!("another server uses {directory}; stop it first"),
+        }
+    })
+}
+
+/// Locks the file at `path` for as long as the answer is kept; `None` when somebody else has it.
+/// Who is just stopping gets a moment to let go, and so does a child of this process, which holds
+/// what its parent had open until it has become another program.
+pub(crate) fn within(path: &Path, patience: Duration) -> io::Result<Option<File>> {
+    let file = File::options()
         .create(true)
         .truncate(false)
         .write(true)
-        .open(path);
-    let file = options.map_err(action)?;
-    let closings = closings(path).map_err(action)?;
-    let deadline = Instant::now() + DEADLINE;
+        .open(path)?;
+    let closings = closings(path)?;
+    let deadline = Instant::now() + patience;
+    let mut look_again = patience;
     loop {
         match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(file),
+            Ok(()) => return Ok(Some(file)),
             Err(Errno::WOULDBLOCK) => {}
-            Err(errno) => return Err(action(errno.into())),
+            Err(errno) => return Err(errno.into()),
         }
         let left = deadline.saturating_duration_since(Instant::now());
-        if !wait(&closings, left).map_err(action)? {
-            let directory = path.parent().unwrap_or(path).display();
-            return Err(Error::Unavailable {
-                backend: "embedded",
-                message: format!("another server uses {directory}; stop it first"),
-            });
+        if left.is_zero() {
+            return Ok(None);
         }
+        let is_closed = wait(&closings, left.min(look_again))?;
+        look_again = if is_closed { RELEASE } else { patience };
     }
 }
 

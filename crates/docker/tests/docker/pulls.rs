@@ -102,7 +102,8 @@ pub(crate) async fn an_image_is_pulled_once_for_many_with_progress(stage: Stage)
     let backend = stage.open().await;
     let source = image(&reference, None);
     assert!(!backend.is_local(&source, None).await);
-    let (progress, mut reports) = mpsc::channel(100);
+    // A full channel drops reports, and a slow download makes many.
+    let (progress, mut reports) = mpsc::channel(100_000);
     let pulls = (0..8).map(|_| backend.pull(&source, None, progress.clone()));
     for pulled in futures_util::future::join_all(pulls).await {
         pulled.unwrap();

@@ -34,7 +34,7 @@ use crate::backend::Backend;
 pub use world::{Failure, World};
 
 /// A case that takes longer hangs: the slowest pulls nothing and starts a few dozen sandboxes.
-const CASE: Duration = Duration::from_secs(120);
+const CASE: Duration = Duration::from_secs(240);
 
 /// Makes the backend under test.
 #[async_trait]

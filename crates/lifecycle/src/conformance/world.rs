@@ -18,7 +18,7 @@ use crate::backend::{
 };
 
 /// How long something that must happen may take on a loaded machine.
-pub(super) const SOON: Duration = Duration::from_secs(30);
+pub(super) const SOON: Duration = Duration::from_secs(90);
 
 /// What a case found wrong.
 #[derive(Debug, Clone)]

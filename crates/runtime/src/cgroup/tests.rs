@@ -12,7 +12,7 @@ use super::layout::{Controller, Layout};
 use super::*;
 
 /// How long something that must happen may take; only a failure needs this long.
-const DEADLINE: Duration = Duration::from_secs(20);
+const DEADLINE: Duration = Duration::from_secs(90);
 
 /// A tree of its own for one test; `None` where there is no root to make one.
 fn tree(ready: usize) -> Option<Tree> {

@@ -5,13 +5,16 @@ use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
-
-use rustix::fs::FlockOperation;
+use std::time::Duration;
 
 use super::index::{
     HostTree, ImageRecord, Index, Name, SnapshotRecord, host_directory, layer_directory,
 };
 use super::{Error, ImageId, digest::Digest, host, tree};
+
+/// Who has just closed the store may have started a program that holds on to it until it runs, which
+/// takes milliseconds; a person who asks about the store of a running server is told soon.
+const LOCK_PATIENCE: Duration = Duration::from_secs(1);
 
 const DIRECTORIES: [&str; 6] = ["layers", "images", "snapshots", "host", "downloads", "work"];
 
@@ -57,15 +60,12 @@ pub(super) fn open(store: &Path) -> Result<File, Error> {
         make_private(&path).map_err(|e| Error::io("making", &path, e))?;
     }
     let path = store.join("lock");
-    let lock = File::create(&path).map_err(|e| Error::io("opening", &path, e))?;
-    match rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(lock),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::InUse {
-            what: format!("the image store {}", store.display()),
-            by: "another server; stop it, or give this one another directory".to_owned(),
-        }),
-        Err(error) => Err(Error::io("locking", &path, error)),
-    }
+    let locked = crate::lock::within(&path, LOCK_PATIENCE);
+    let locked = locked.map_err(|e| Error::io("locking", &path, e))?;
+    locked.ok_or_else(|| Error::InUse {
+        what: format!("the image store {}", store.display()),
+        by: "another server; stop it, or give this one another directory".to_owned(),
+    })
 }
 
 /// Reads everything back and removes what a crash left half made.

@@ -10,7 +10,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// Far more than any test takes on a slow and busy machine, far less than a person waits.
-pub(crate) const TEST_DEADLINE: Duration = Duration::from_secs(300);
+pub(crate) const TEST_DEADLINE: Duration = Duration::from_secs(450);
 
 static WAITING_FOR: Mutex<String> = Mutex::new(String::new());
 

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::time::Duration;
 
 use lifecycle::backend::{Backend, Event, ObservedState};
-use rustix::process::{Pid, Signal};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
 
 use crate::client::{ping, run};
 use crate::deadline::waiting_for;
@@ -38,6 +40,16 @@ fn spawners() -> Vec<Pid> {
     found
 }
 
+/// Waits for what a process descriptor tells: IN when the process has ended, HUP when its parent
+/// has also taken note.
+async fn is_soon(process: OwnedFd, what: PollFlags) -> bool {
+    let waiting = tokio::task::spawn_blocking(move || {
+        let limit = rustix::time::Timespec::try_from(SOON).unwrap();
+        poll(&mut [PollFd::new(&process, what)], Some(&limit)).unwrap()
+    });
+    waiting.await.unwrap() == 1
+}
+
 pub(crate) async fn sandboxes_survive_the_spawner_and_their_end_is_known(stage: Stage) {
     let backend = stage.open().await;
     let mut events = backend.events();
@@ -47,7 +59,9 @@ pub(crate) async fn sandboxes_survive_the_spawner_and_their_end_is_known(stage: 
     waits.entrypoint = Some(["sh", "-c", script].map(str::to_owned).to_vec());
     create(&backend, waits).await.unwrap();
     for spawner in spawners() {
+        let ended = pidfd_open(spawner, PidfdFlags::empty()).unwrap();
         rustix::process::kill_process(spawner, Signal::KILL).unwrap();
+        assert!(is_soon(ended, PollFlags::IN).await, "a spawner lives on");
     }
     assert!(
         ping(&backend, "waits").await,
@@ -85,15 +99,10 @@ pub(crate) async fn an_end_while_no_server_runs_is_known_to_the_next(stage: Stag
     server.kill();
     let pid = Pid::from_raw(stage.first_process("gate"));
     let pid = pid.expect("the sandbox outlives its server");
-    let ended = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    let ended = pidfd_open(pid, PidfdFlags::empty()).unwrap();
     rustix::process::kill_process(pid, Signal::TERM).unwrap();
-    let gone = tokio::task::spawn_blocking(move || {
-        let watch = rustix::event::PollFd::new(&ended, rustix::event::PollFlags::HUP);
-        let limit = rustix::time::Timespec::try_from(SOON).unwrap();
-        rustix::event::poll(&mut [watch], Some(&limit)).unwrap()
-    });
-    let gone = gone.await.unwrap();
-    assert_eq!(gone, 1, "waited {SOON:?} for a sandbox to end by TERM");
+    let is_gone = is_soon(ended, PollFlags::HUP).await;
+    assert!(is_gone, "waited {SOON:?} for a sandbox to end by TERM");
     let backend = stage.open().await;
     let observed = backend.inspect(&id("gate")).await.unwrap();
     let ObservedState::Exited(exit) = observed.state else {

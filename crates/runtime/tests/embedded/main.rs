@@ -79,7 +79,7 @@ const TESTS: &[Test] = &[
 ];
 
 /// A test that waits for a future for this long fails alone, before the last resort.
-const ASYNC_DEADLINE: Duration = Duration::from_secs(240);
+const ASYNC_DEADLINE: Duration = Duration::from_secs(400);
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

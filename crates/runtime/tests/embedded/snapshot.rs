@@ -3,7 +3,7 @@
 use lifecycle::backend::{Backend, ObservedState, Source};
 
 use crate::client::run;
-use crate::stage::{Stage, create, delete, id, settled, spec};
+use crate::stage::{Stage, create, delete, id, settled, soon, spec};
 
 pub(crate) async fn what_is_written_is_in_the_snapshot_and_later_writes_are_not(stage: Stage) {
     let backend = stage.open().await;
@@ -44,7 +44,7 @@ pub(crate) async fn an_ended_sandbox_gives_its_layer_away_and_can_do_so_again(st
             .to_vec(),
     );
     create(&backend, short).await.unwrap();
-    let _ = tokio::time::timeout(std::time::Duration::from_secs(30), events.recv()).await;
+    soon("the sandbox to end", events.recv()).await.unwrap();
     let observed = backend.inspect(&id("short")).await.unwrap();
     assert!(
         matches!(observed.state, ObservedState::Exited(_)),

@@ -299,10 +299,10 @@ async fn a_kept_part_that_went_bad_is_fetched_again() {
 
 #[tokio::test]
 async fn a_registry_that_is_not_there_is_told_after_bounded_attempts() {
-    // Bound and never listened on by anyone else.
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    // Bound and never listened on: nobody else gets the port, and whoever dials it is refused.
+    let socket = tokio::net::TcpSocket::new_v4().unwrap();
+    socket.bind(([127, 0, 0, 1], 0).into()).unwrap();
     let port = socket.local_addr().unwrap().port();
-    drop(socket);
     let place = Place::new();
     let error = place
         .store

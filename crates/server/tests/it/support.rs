@@ -18,7 +18,7 @@ use server::config::Config;
 use server::run::{Running, listen};
 
 /// Nothing here takes this long; it only keeps a broken test from hanging.
-pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
+pub(crate) const DEADLINE: Duration = Duration::from_secs(90);
 
 pub(crate) struct Server {
     pub(crate) backend: fake::Backend,

@@ -26,7 +26,7 @@ pub(crate) async fn a_sandbox_from_creation_to_end(server: Arc<Server>) {
         .metadata("case", "creation")
         .resource("memory", "256Mi")
         .entrypoint(["sleep", "infinity"])
-        .ready_timeout(Duration::from_secs(30))
+        .ready_timeout(Duration::from_secs(60))
         .health_check_interval(Duration::from_millis(50));
     let (sandbox, answer) = create.create().await.unwrap();
     assert_eq!(answer.id.as_str(), sandbox.id());
@@ -70,7 +70,7 @@ pub(crate) async fn a_sandbox_from_creation_to_end(server: Arc<Server>) {
 
     let same = Sandbox::connect(sandbox.id())
         .client(&client)
-        .timeout(Duration::from_secs(10))
+        .timeout(Duration::from_secs(60))
         .health_check_interval(Duration::from_millis(50))
         .await
         .unwrap();

@@ -7,7 +7,7 @@ use opensandbox::{AcquirePolicy, CreateSandbox, Error, Pool, PoolConfig, Sandbox
 
 use crate::server::Server;
 
-const SOON: Duration = Duration::from_secs(40);
+const SOON: Duration = Duration::from_secs(90);
 
 pub(crate) async fn sandboxes_are_ready_before_they_are_asked_for(server: Arc<Server>) {
     let client = server.client();

@@ -141,9 +141,9 @@ pub(crate) async fn a_stream_without_numbers_says_that_it_broke(_: Arc<Server>) 
         format!("{head}{body}").into_bytes()
     };
     let (whole, torn) = (stream(&events), stream(&events[..2]));
-    let own = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = own.local_addr().unwrap();
-    drop(own);
+    // The endpoint leads to another port than the server's; a relay makes them one.
+    let relay = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = relay.local_addr().unwrap();
     let (server, _) = by_hand(Box::new(move |line, before| {
         if line.contains("/endpoints/") {
             return json("200 OK", &format!(r#"{{"endpoint":"{address}"}}"#));
@@ -155,8 +155,6 @@ pub(crate) async fn a_stream_without_numbers_says_that_it_broke(_: Arc<Server>) 
         }
     }))
     .await;
-    // The endpoint leads to another port than the server's; a relay makes them one.
-    let relay = TcpListener::bind(address).await.unwrap();
     tokio::spawn(async move {
         while let Ok((mut client, _)) = relay.accept().await {
             let mut upstream = TcpStream::connect(&server).await.unwrap();

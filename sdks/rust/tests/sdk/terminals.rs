@@ -37,8 +37,17 @@ pub(crate) async fn a_terminal_is_left_and_come_back_to(server: Arc<Server>) {
     let seen = until(&mut first, "begun42").await;
     assert!(seen.contains("31 101") && seen.contains("/tmp"), "{seen}");
     first.input().ping().await.unwrap();
-    first.input().write(b"sleep 600\n").await.unwrap();
+    // Only a program that has spoken is in the foreground: before that the shell would take the
+    // signal and then run the program all the same.
+    first
+        .input()
+        .write(b"sh -c 'echo rea''dy; exec sleep 600'\n")
+        .await
+        .unwrap();
+    until(&mut first, "ready").await;
     first.input().signal(Signal::SigInt).await.unwrap();
+    // A shell may throw away what is typed before it asks again.
+    until(&mut first, "# ").await;
     first.input().write(b"echo after$((1+1))\n").await.unwrap();
     until(&mut first, "after2").await;
 
