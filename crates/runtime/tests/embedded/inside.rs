@@ -265,7 +265,8 @@ fn image_with_user(file: &Path, root: &Path) {
         "os": "linux",
         "config": {
             "User": "worker:crew", "WorkingDir": "/made/for/it",
-            "Env": ["FROM_IMAGE=yes"], "Entrypoint": ["/program"], "Cmd": ["--port", "0"],
+            // It listens, so that it stays: the sandbox ends with it.
+            "Env": ["FROM_IMAGE=yes"], "Entrypoint": ["/program"], "Cmd": ["--port", "44773"],
         },
         "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{digest}")] },
     });
@@ -302,7 +303,7 @@ pub(crate) async fn an_images_user_directory_and_command_are_used(stage: Stage) 
     spec.source = image("with-user");
     spec.entrypoint = None;
     let made = create(&backend, spec).await.unwrap();
-    assert_eq!(made.entrypoint, ["/program", "--port", "0"]);
+    assert_eq!(made.entrypoint, ["/program", "--port", "44773"]);
     assert!(ping(&backend, "worker").await);
     let pid = stage.first_process("worker");
     let read = |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap();
