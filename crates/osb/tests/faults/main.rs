@@ -15,7 +15,7 @@ mod subject;
 use std::collections::BTreeSet;
 use std::net::TcpStream;
 
-use subject::Place;
+use subject::{Place, SmallDisk};
 
 #[test]
 fn a_killed_server_loses_nothing() {
@@ -135,6 +135,57 @@ fn a_store_in_use_or_damaged_is_refused_with_the_reason() {
     // Moved away, as the message says, it starts anew.
     std::fs::remove_file(&database).unwrap();
     place.start().stop();
+}
+
+#[test]
+fn a_lost_database_is_made_anew_and_what_runs_is_taken_back() {
+    let Some(place) = Place::new() else { return };
+    let server = place.start();
+    let id = server.create();
+    assert!(
+        server
+            .command(&id, "echo kept > /tmp/f; echo done")
+            .contains("done")
+    );
+    server.kill();
+    for file in ["opensandbox.db", "opensandbox.db-wal", "opensandbox.db-shm"] {
+        std::fs::remove_file(place.path().join(file)).unwrap();
+    }
+
+    let server = place.start();
+    assert_eq!(server.list(), BTreeSet::from([id.clone()]));
+    let read = server.get(&format!("/v1/sandboxes/{id}")).expect(200);
+    assert_eq!(read["status"]["state"], "Running");
+    server.delete(&id);
+    server.stop();
+    assert_eq!(place.sandboxes(), BTreeSet::new());
+}
+
+#[test]
+fn a_full_disk_refuses_changes_and_takes_them_when_there_is_room() {
+    let Some(place) = Place::new() else { return };
+    let disk = SmallDisk::new(place.path().join("disk"));
+    let settings = [format!("store.path={}/osb.db", disk.path().display())];
+    let server = place.start_with(&settings);
+    let kept = server.create();
+    disk.fill();
+    let refused = server.try_create_answer().expect(503);
+    assert_eq!(refused["code"], "UNAVAILABLE", "{refused}");
+    server.get("/health").expect(503);
+    assert_eq!(server.list(), BTreeSet::from([kept.clone()]));
+    // What is there goes on.
+    assert!(server.command(&kept, "echo alive").contains("alive"));
+    disk.empty();
+    server.get("/health").expect(200);
+    let after = server.create();
+    server.kill();
+
+    let server = place.start_with(&settings);
+    assert_eq!(server.list(), BTreeSet::from([kept.clone(), after.clone()]));
+    server.delete(&kept);
+    server.delete(&after);
+    server.stop();
+    assert_eq!(place.sandboxes(), BTreeSet::new());
 }
 
 #[test]

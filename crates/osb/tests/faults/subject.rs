@@ -69,7 +69,16 @@ impl Place {
     }
 
     pub(crate) fn start(&self) -> Server {
-        let mut child = self.command().spawn().unwrap();
+        self.start_with(&[])
+    }
+
+    /// Starts a server with more settings.
+    pub(crate) fn start_with(&self, settings: &[String]) -> Server {
+        let mut command = self.command();
+        for setting in settings {
+            command.args(["--set", setting]);
+        }
+        let mut child = command.spawn().unwrap();
         let lines = BufReader::new(child.stderr.take().unwrap()).lines();
         let log = Arc::new(Mutex::new(Vec::new()));
         let kept = Arc::clone(&log);
@@ -121,6 +130,39 @@ impl Place {
         let path = self.path().join("sandboxes").join(id).join("process.json");
         let process: Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         i32::try_from(process["pid"].as_i64().unwrap()).unwrap()
+    }
+}
+
+/// A disk that is full as soon as somebody wants it to be: a filesystem of its own in memory.
+pub(crate) struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        std::fs::create_dir(&path).unwrap();
+        let flags = rustix::mount::MountFlags::empty();
+        rustix::mount::mount("tmpfs", &path, "tmpfs", flags, c"size=2m").unwrap();
+        Self(path)
+    }
+
+    pub(crate) fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Takes all the space that is left.
+    pub(crate) fn fill(&self) {
+        let mut file = std::fs::File::create(self.0.join("filler")).unwrap();
+        while file.write_all(&[1; 4096]).is_ok() {}
+    }
+
+    /// Gives it back.
+    pub(crate) fn empty(&self) {
+        std::fs::remove_file(self.0.join("filler")).unwrap();
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
     }
 }
 
@@ -268,6 +310,11 @@ impl Client {
         let made = self.post("/v1/sandboxes", &create_body()).expect(202);
         assert_eq!(made["status"]["state"], "Running", "{made}");
         made["id"].as_str().unwrap().to_owned()
+    }
+
+    /// What a create is answered with.
+    pub(crate) fn try_create_answer(&self) -> Answer {
+        self.post("/v1/sandboxes", &create_body())
     }
 
     /// `None` when no answer came, or one that promises nothing.

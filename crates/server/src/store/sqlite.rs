@@ -18,6 +18,7 @@ use api::id::SandboxId;
 use jiff::Timestamp;
 use lifecycle::event::{AuditEntry, AuditQuery, Event, EventId};
 use lifecycle::store::{Batch, Contents, Error, KeyRecord, Outcome, Write};
+use sqlx::Connection as _;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
 };
@@ -95,6 +96,12 @@ impl Sqlite {
             // A reader that had to wait should not make the log grow for ever.
             .idle_timeout(None)
             .max_lifetime(None)
+            // SQLite ends a transaction by itself when its disk is full, which this library does not
+            // notice: from then on such a connection refuses every transaction.
+            .before_acquire(|connection, _| {
+                let is_usable = !connection.is_in_transaction();
+                Box::pin(std::future::ready(Ok(is_usable)))
+            })
             .connect_with(options)
             .await
             .map_err(|error| explain(&location, "open", &error))?;
@@ -116,13 +123,13 @@ impl Sqlite {
         explain(&self.location, action, error)
     }
 
-    /// A write that changes nothing still needs the lock and room in the log.
+    /// A write that changes nothing still needs the lock, and room in the log when it is committed.
     async fn check(&self) -> Result<(), Error> {
         let touch = async {
             let mut transaction = self.pool.begin_with("BEGIN IMMEDIATE").await?;
             let row = sqlx::query(sql::PUT_META).bind("health").bind("ok");
             row.execute(&mut *transaction).await?;
-            transaction.rollback().await
+            transaction.commit().await
         };
         touch.await.map_err(|error| self.fail("write", &error))
     }
