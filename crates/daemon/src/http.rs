@@ -7,6 +7,7 @@
 
 pub mod body;
 mod failure;
+mod lanes;
 mod request_id;
 
 use std::convert::Infallible;
@@ -33,6 +34,7 @@ use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
 pub use failure::Failure;
+use lanes::Lanes;
 pub use request_id::{REQUEST_ID, RequestId};
 
 use crate::tasks::Spawner;
@@ -53,6 +55,9 @@ pub struct Limits {
     /// Bounds idle keep-alive connections and clients that send their headers drop by drop alike,
     /// since both cost the same. `None` waits for ever.
     pub idle: Option<Duration>,
+    /// Threads of their own that TCP connections are dealt out to; with 0 they are served where
+    /// everything else runs. Worth it for handlers that pass bytes on, and only for those.
+    pub lanes: usize,
 }
 
 impl Default for Limits {
@@ -63,6 +68,7 @@ impl Default for Limits {
             head_bytes: 64 * 1024,
             headers: 100,
             idle: Some(Duration::from_secs(75)),
+            lanes: 0,
         }
     }
 }
@@ -122,8 +128,14 @@ impl Handler for Router {
 /// Serves `app` on all listeners until the branch is asked to stop. Then no connection is
 /// accepted any more, idle ones are closed, and each request in work is answered within the
 /// branch's grace period.
-pub fn serve(spawner: &Spawner, listeners: Vec<Listener>, app: impl Handler, limits: Limits) {
+pub fn serve(
+    spawner: &Spawner,
+    listeners: Vec<Listener>,
+    app: impl Handler,
+    limits: Limits,
+) -> io::Result<()> {
     let shell = Arc::new(Shell {
+        lanes: Lanes::start(limits.lanes)?,
         app,
         http: connection_builder(limits),
         spawner: spawner.clone(),
@@ -133,12 +145,14 @@ pub fn serve(spawner: &Spawner, listeners: Vec<Listener>, app: impl Handler, lim
         let shell = Arc::clone(&shell);
         spawner.spawn("accept", accept(shell, listener));
     }
+    Ok(())
 }
 
 struct Shell<H> {
     app: H,
     http: http1::Builder,
     spawner: Spawner,
+    lanes: Lanes,
     /// Tells an accept loop that ran out of descriptors that one may be free.
     closed: Notify,
 }
@@ -175,11 +189,28 @@ async fn accept<H: Handler>(shell: Arc<Shell<H>>, listener: Listener) {
             Stream::Tcp(stream) => {
                 // An answer is written in one piece; waiting for more to send only delays it.
                 let _ = stream.set_nodelay(true);
-                spawner.spawn("connection", connection(shell, stream, peer))
+                match shell.lanes.next().cloned() {
+                    Some(lane) => drop(spawner.spawn_on(&lane, "connection", async move {
+                        if let Some(stream) = here(stream) {
+                            connection(shell, stream, peer).await;
+                        }
+                    })),
+                    None => drop(spawner.spawn("connection", connection(shell, stream, peer))),
+                }
             }
-            Stream::Unix(stream) => spawner.spawn("connection", connection(shell, stream, peer)),
-        };
+            Stream::Unix(stream) => {
+                drop(spawner.spawn("connection", connection(shell, stream, peer)));
+            }
+        }
     }
+}
+
+/// Lets the event loop of this thread watch a stream that another one has watched.
+fn here(stream: tokio::net::TcpStream) -> Option<tokio::net::TcpStream> {
+    let moved = stream.into_std().and_then(tokio::net::TcpStream::from_std);
+    moved
+        .inspect_err(|error| tracing::warn!(%error, "a connection could not be served"))
+        .ok()
 }
 
 enum Stream {

@@ -12,6 +12,7 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -112,10 +113,24 @@ impl Spawner {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
+        self.spawn_on(&Handle::current(), name, task)
+    }
+
+    /// The same on another runtime.
+    pub fn spawn_on<F>(
+        &self,
+        runtime: &Handle,
+        name: &'static str,
+        task: F,
+    ) -> JoinHandle<Option<F::Output>>
+    where
+        F: Future + Send + 'static,
+        F::Output: Send + 'static,
+    {
         let entry = Entry::new(&self.live, format!("{}/{name}", self.path));
         let held: Vec<_> = self.trackers.iter().map(TaskTracker::token).collect();
         let kill = self.kill.clone();
-        tokio::spawn(async move {
+        runtime.spawn(async move {
             let _held = (held, entry);
             tokio::select! {
                 output = task => Some(output),

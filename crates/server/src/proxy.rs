@@ -147,6 +147,7 @@ impl Inner {
         let place = Place {
             id: route.id.clone(),
             port: route.port,
+            thread: std::thread::current().id(),
         };
         while let Some(kept) = self.pool.take(&place).await {
             match kept.send(request, &self.pool, place.clone()).await {

@@ -135,10 +135,12 @@ impl Running {
         }
         let limits = Limits {
             idle: Some(Duration::from_secs(config.server.timeout_keep_alive)),
+            lanes: std::thread::available_parallelism().map_or(1, usize::from),
             ..Limits::default()
         };
         let front = app.front(&config.server.cors_origins);
-        daemon::http::serve(&tasks, vec![Listener::Tcp(listener)], front, limits);
+        daemon::http::serve(&tasks, vec![Listener::Tcp(listener)], front, limits)
+            .map_err(io_error("starting threads for connections"))?;
         Ok(Self {
             address,
             service,

@@ -42,7 +42,7 @@ async fn start(limits: Limits) -> (Tasks, SocketAddr) {
     let tasks = Tasks::new("test");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    serve(&tasks, vec![Listener::Tcp(listener)], app(), limits);
+    serve(&tasks, vec![Listener::Tcp(listener)], app(), limits).unwrap();
     (tasks, address)
 }
 
@@ -176,7 +176,8 @@ async fn serves_unix_and_tcp_at_once() {
         vec![Listener::Tcp(tcp), Listener::Unix(unix)],
         app(),
         Limits::default(),
-    );
+    )
+    .unwrap();
     let mut stream = UnixStream::connect(&path).await.unwrap();
     stream
         .write_all(request("/peer", "").as_bytes())
@@ -209,7 +210,8 @@ async fn shutdown_closes_idle_connections_and_answers_those_in_work() {
         vec![Listener::Tcp(listener)],
         app,
         Limits::default(),
-    );
+    )
+    .unwrap();
 
     let mut idle = TcpStream::connect(address).await.unwrap();
     let working =
@@ -220,4 +222,38 @@ async fn shutdown_closes_idle_connections_and_answers_those_in_work() {
     release.notify_one();
     assert!(working.await.unwrap().ends_with("done"));
     assert_eq!(stopping.await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn connections_are_dealt_out_to_lanes_and_end_with_the_branch() {
+    let limits = Limits {
+        lanes: 2,
+        ..Limits::default()
+    };
+    let thread = || async {
+        let thread = std::thread::current();
+        format!("{:?} {:?}", thread.name(), thread.id())
+    };
+    let tasks = Tasks::new("test");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let app = Router::new().route("/thread", get(thread));
+    serve(&tasks, vec![Listener::Tcp(listener)], app, limits).unwrap();
+    let mut seen = std::collections::BTreeSet::new();
+    for _ in 0..4 {
+        let answer = exchange(address, &request("/thread", "")).await;
+        let body = answer.rsplit("\r\n").next().unwrap().to_owned();
+        assert!(body.contains("lane"), "{answer}");
+        seen.insert(body);
+    }
+    assert_eq!(seen.len(), 2, "{seen:?}");
+    // One that is idle, and was certainly accepted, is closed.
+    let mut idle = TcpStream::connect(address).await.unwrap();
+    let text = "GET /thread HTTP/1.1\r\nhost: x\r\n\r\n";
+    idle.write_all(text.as_bytes()).await.unwrap();
+    let first = tokio::time::timeout(DEADLINE, idle.read_u8()).await;
+    assert_eq!(first.expect("an answer in time").unwrap(), b'H');
+    let late = tasks.shutdown(Duration::from_secs(30)).await;
+    assert_eq!(late, Vec::<String>::new());
+    assert!(read_all(&mut idle).await.contains("lane"));
 }

@@ -1,5 +1,5 @@
-//! Where every request arrives: those into sandboxes go straight to the proxy, all others to the
-//! router.
+//! Where every request arrives: those into sandboxes go straight to the proxy, on the thread of
+//! their connection, all others to the router, on the runtime that does the server's own work.
 //!
 //! The router with its layers costs more than the proxy's own work on a small request, and none of
 //! it is meant for the applications inside.
@@ -10,7 +10,9 @@ use axum::response::IntoResponse as _;
 use daemon::http::{Arrival, Handler};
 use http::{Request, Response};
 use hyper::body::Incoming;
+use tokio::runtime::Handle;
 use tokio::time::Instant;
+use tokio_util::task::AbortOnDropHandle;
 
 use super::{App, Error, guard};
 use crate::proxy::Route;
@@ -22,11 +24,13 @@ const PROXIED: &str = "/sandboxes/{id}/proxy/{port}";
 pub struct Front {
     app: App,
     router: Router,
+    home: Handle,
 }
 
 impl Front {
     pub(super) fn new(app: App, router: Router) -> Self {
-        Self { app, router }
+        let home = Handle::current();
+        Self { app, router, home }
     }
 
     async fn proxy(&self, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
@@ -43,12 +47,31 @@ impl Front {
     }
 }
 
+impl Front {
+    /// A client that hangs up ends the work, as if it were done here; changes have tasks of their
+    /// own.
+    async fn route(&self, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
+        let router = self.router.clone();
+        let work = self
+            .home
+            .spawn(async move { router.handle(request, arrival).await });
+        match AbortOnDropHandle::new(work).await {
+            Ok(response) => response,
+            // The shell turns a panic into an answer; it must happen in the task that it watches.
+            Err(failed) => match failed.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                Err(_) => Error::from(lifecycle::Error::ShuttingDown).into_response(),
+            },
+        }
+    }
+}
+
 impl Handler for Front {
     async fn handle(&self, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
         if Route::is_for(request.uri().path()) {
             self.proxy(request, arrival).await
         } else {
-            self.router.handle(request, arrival).await
+            self.route(request, arrival).await
         }
     }
 }

@@ -1,10 +1,12 @@
 //! Connections into sandboxes that wait for their next request, kept by sandbox and port, so that
-//! one sandbox's connections can never be used for another.
+//! one sandbox's connections can never be used for another, and by the thread that watches them, so
+//! that a request and its answer never wake a second one.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Poll;
+use std::thread::ThreadId;
 use std::time::Duration;
 
 use api::id::SandboxId;
@@ -22,11 +24,12 @@ const IDLE: Duration = Duration::from_secs(30);
 /// once for one sandbox would only cost descriptors.
 const IDLE_PER_PLACE: usize = 32;
 
-/// A port of a sandbox.
+/// A port of a sandbox, as one thread reaches it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(super) struct Place {
     pub(super) id: SandboxId,
     pub(super) port: u16,
+    pub(super) thread: ThreadId,
 }
 
 /// The connections.
