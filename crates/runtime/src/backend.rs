@@ -208,8 +208,22 @@ fn make_directories(layout: &Layout) -> std::io::Result<()> {
     ] {
         builder.create(path)?;
     }
+    spread_out(&layout.sandboxes())?;
     for leftover in std::fs::read_dir(layout.staging())? {
         crate::sandbox::copy::remove_tree(&leftover?.path())?;
+    }
+    Ok(())
+}
+
+/// Tells ext4 that the directories in `path` have nothing to do with each other, so that it puts
+/// each into another part of the disk. Left together they fill one part with inodes that were
+/// deleted just now, and ext4 without a journal looks at every one of those whenever it makes a
+/// file: 240 microseconds instead of 10, fifteen times for each sandbox.
+fn spread_out(path: &std::path::Path) -> std::io::Result<()> {
+    let directory = std::fs::File::open(path)?;
+    // Filesystems that know no such mark have no need of it.
+    if let Ok(flags) = rustix::fs::ioctl_getflags(&directory) {
+        let _ = rustix::fs::ioctl_setflags(&directory, flags | rustix::fs::IFlags::TOPDIR);
     }
     Ok(())
 }
