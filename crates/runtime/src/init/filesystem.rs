@@ -145,13 +145,14 @@ pub(crate) fn prepare_scaffold() -> rustix::io::Result<Scaffold> {
 /// Whether this kernel mounts an overlay of detached mounts, found out by doing it.
 fn takes_descriptors() -> bool {
     let attempt = || -> rustix::io::Result<()> {
-        let layer = filesystem("tmpfs", &[], MountAttrFlags::empty())?;
+        // Held until the end: a detached mount goes with its last descriptor.
+        let layers = [filesystem("tmpfs", &[], MountAttrFlags::empty())?];
         let writable = filesystem("tmpfs", &[], MountAttrFlags::empty())?;
         for name in ["upper", "work"] {
             rustix::fs::mkdirat(&writable, name, Mode::from_raw_mode(0o755))?;
         }
         let context = rustix::mount::fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-        set_descriptors(context.as_fd(), &[layer], writable.as_fd())?;
+        set_descriptors(context.as_fd(), &layers, writable.as_fd())?;
         rustix::mount::fsconfig_create(&context)
     };
     attempt().is_ok()
