@@ -115,3 +115,12 @@ test-docker: build ## The Docker backend: its own tests, the suite of all backen
 	cargo build --locked -p execd
 	cargo test --locked -p docker --test docker
 	tests/docker/clients
+
+.PHONY: test-gvisor
+test-gvisor: ## The Docker backend with gVisor, which is built with Go and takes minutes the first time (root).
+	cargo build --locked -p execd
+	OSB_TEST_RUNSC=1 cargo test --locked -p docker --test docker
+
+.PHONY: bench-docker
+bench-docker: build ## The Docker backend beside the bare engine and the embedded runtime (root).
+	tests/docker/bench

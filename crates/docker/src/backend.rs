@@ -58,6 +58,8 @@ pub(crate) struct Shared {
     pub(crate) seccomp: Option<String>,
     /// By processor: execd's digest, and the directory it is mounted from.
     programs: HashMap<String, (String, String)>,
+    /// A snapshot has what was written.
+    keeps_snapshots: bool,
     creations: Semaphore,
     /// Creations that were given up while the engine did not answer.
     abandoned: Mutex<HashSet<SandboxId>>,
@@ -94,6 +96,7 @@ impl Docker {
             index: Index::default(),
             seccomp,
             programs,
+            keeps_snapshots: keeps_snapshots(&config, &info),
             creations: Semaphore::new(CREATIONS_MAX),
             abandoned: Mutex::default(),
             stop: CancellationToken::new(),
@@ -109,6 +112,12 @@ impl Docker {
         Ok(Self { shared })
     }
 }
+
+/// gVisor's program.
+const GVISOR: &str = "runsc";
+
+/// The option with which gVisor writes into the container's own layer.
+const GVISOR_WRITES_THROUGH: &str = "overlay2=none";
 
 /// A secure runtime that the engine lacks would only show when the first sandbox fails.
 pub(crate) fn check_runtime(
@@ -179,6 +188,21 @@ fn own_architecture() -> &'static str {
         "aarch64" => "arm64",
         other => other,
     }
+}
+
+/// Whether the engine's commit has what was written in a sandbox. gVisor keeps that to itself unless
+/// it is told otherwise: the snapshot would be empty, and nobody would say so.
+pub(crate) fn keeps_snapshots(config: &Config, info: &bollard::models::SystemInfo) -> bool {
+    let Some(wanted) = &config.secure_runtime else {
+        return true;
+    };
+    let known = info.runtimes.as_ref().and_then(|all| all.get(wanted));
+    let path = known.and_then(|runtime| runtime.path.as_deref());
+    let is_gvisor = wanted.contains(GVISOR) || path.is_some_and(|path| path.contains(GVISOR));
+    let arguments = known.and_then(|runtime| runtime.runtime_args.as_deref());
+    let writes_through =
+        |argument: &String| argument.trim_start_matches('-') == GVISOR_WRITES_THROUGH;
+    !is_gvisor || arguments.is_some_and(|all| all.iter().any(writes_through))
 }
 
 impl Shared {
@@ -324,7 +348,7 @@ impl Backend for Docker {
     fn capabilities(&self) -> Capabilities {
         Capabilities {
             pause: true,
-            snapshot: true,
+            snapshot: self.shared.keeps_snapshots,
             network_none: !self.shared.is_secure(),
             disk_limit: false,
             gpu: true,

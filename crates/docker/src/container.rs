@@ -201,6 +201,20 @@ mod tests {
     }
 
     #[test]
+    fn a_secure_runtime_is_asked_for_by_its_name() {
+        let mut config = Config::new("/data").unwrap();
+        let runtime = |config: &Config| {
+            let host = made(config, &Limits::default(), None).host_config;
+            host.unwrap().runtime
+        };
+        assert_eq!(runtime(&config), None, "the engine's own choice");
+        for name in ["runsc", "kata-runtime", "io.containerd.kata.v2"] {
+            config.secure_runtime = Some(name.to_owned());
+            assert_eq!(runtime(&config).as_deref(), Some(name));
+        }
+    }
+
+    #[test]
     fn limits_are_the_engines() {
         let limits = Limits {
             cpu_millis: Some(1500),
@@ -219,6 +233,15 @@ mod tests {
         );
         assert_eq!(host.pids_limit, Some(7));
         assert_eq!(host.ulimits.unwrap()[0].hard, Some(8));
-        assert_eq!(host.device_requests.unwrap()[0].count, Some(-1));
+        let gpus = &host.device_requests.unwrap()[0];
+        assert_eq!(gpus.count, Some(-1));
+        assert_eq!(gpus.capabilities, Some(vec![vec!["gpu".to_owned()]]));
+        let two = Limits {
+            gpus: Some(2),
+            ..Limits::default()
+        };
+        let host = made(&Config::new("/data").unwrap(), &two, Some("/gate"));
+        let gpus = host.host_config.unwrap().device_requests.unwrap();
+        assert_eq!(gpus[0].count, Some(2));
     }
 }

@@ -90,6 +90,15 @@ pub async fn examine(config: &Config) -> Vec<Finding> {
     if let Err(error) = crate::backend::check_runtime(config, &info) {
         findings.push(bad("secure runtime", &error));
     }
+    if !crate::backend::keeps_snapshots(config, &info) {
+        findings.push(Finding {
+            name: "snapshots",
+            detail: "gVisor keeps what is written to itself; add \"--overlay2=none\" to its \
+                     runtimeArgs in the engine's daemon.json"
+                .to_owned(),
+            verdict: Verdict::Poor,
+        });
+    }
     if !config.execd.is_file() {
         findings.push(Finding {
             name: "execd",
@@ -108,5 +117,104 @@ fn bad(name: &'static str, error: &Error) -> Finding {
         name,
         detail: error.to_string(),
         verdict: Verdict::Bad,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    use tokio::net::UnixListener;
+
+    use super::*;
+
+    /// What the doctor says of an engine that answers everything like this.
+    async fn of(status: &str, body: &str) -> Vec<Finding> {
+        let directory = tempfile::tempdir().unwrap();
+        let mut config = Config::new(directory.path()).unwrap();
+        config.socket = directory.path().join("engine.sock");
+        let listener = UnixListener::bind(&config.socket).unwrap();
+        let answer = format!(
+            "HTTP/1.1 {status}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\
+             Connection: close\r\n\r\n{body}",
+            body.len()
+        );
+        let engine = tokio::spawn(async move {
+            while let Ok((mut client, _)) = listener.accept().await {
+                let _ = client.read(&mut [0; 4096]).await;
+                let _ = client.write_all(answer.as_bytes()).await;
+            }
+        });
+        let findings = examine(&config).await;
+        engine.abort();
+        findings
+    }
+
+    #[tokio::test]
+    async fn an_old_engine_is_told_what_is_needed() {
+        let findings = of("200 OK", r#"{"Version": "18.09", "ApiVersion": "1.39"}"#).await;
+        let [finding] = &findings[..] else {
+            panic!("{findings:?}")
+        };
+        assert_eq!(finding.verdict, Verdict::Bad);
+        for word in ["1.39", "too old", "1.40", "Docker 19.03"] {
+            assert!(finding.detail.contains(word), "{}", finding.detail);
+        }
+    }
+
+    #[test]
+    fn snapshots_in_gvisor_need_writes_that_reach_the_layer() {
+        use bollard::models::{Runtime, SystemInfo};
+        let keeps = |name: Option<&str>, path: &str, arguments: Option<&str>| {
+            let mut config = Config::new("/data").unwrap();
+            config.secure_runtime = name.map(str::to_owned);
+            let runtime = Runtime {
+                path: Some(path.to_owned()),
+                runtime_args: arguments.map(|it| it.split(' ').map(str::to_owned).collect()),
+                ..Runtime::default()
+            };
+            let info = SystemInfo {
+                runtimes: Some(
+                    [
+                        ("own".to_owned(), runtime.clone()),
+                        ("runsc".to_owned(), runtime),
+                    ]
+                    .into(),
+                ),
+                ..SystemInfo::default()
+            };
+            crate::backend::keeps_snapshots(&config, &info)
+        };
+        assert!(keeps(None, "runc", None));
+        assert!(keeps(Some("own"), "/usr/bin/kata-runtime", None));
+        assert!(!keeps(Some("runsc"), "x", None));
+        assert!(!keeps(
+            Some("own"),
+            "/usr/bin/runsc",
+            Some("--platform=kvm")
+        ));
+        assert!(keeps(
+            Some("own"),
+            "/usr/bin/runsc",
+            Some("--debug --overlay2=none")
+        ));
+        assert!(keeps(Some("runsc"), "x", Some("-overlay2=none")));
+    }
+
+    #[tokio::test]
+    async fn a_refusing_engine_is_quoted() {
+        for (status, says) in [
+            ("403 Forbidden", "a policy forbids it"),
+            ("500 Internal Server Error", "out of order"),
+        ] {
+            let findings = of(status, &format!(r#"{{"message": "{says}"}}"#)).await;
+            let [finding] = &findings[..] else {
+                panic!("{findings:?}")
+            };
+            assert_eq!(finding.verdict, Verdict::Bad);
+            assert!(finding.detail.contains(says), "{}", finding.detail);
+        }
+        let findings = of("200 OK", "this is no engine").await;
+        assert_eq!(findings.len(), 1);
+        assert_eq!(findings[0].verdict, Verdict::Bad);
     }
 }

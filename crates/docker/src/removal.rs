@@ -57,6 +57,15 @@ async fn end(shared: &Shared, sandbox: &Sandbox, grace: Duration) -> Result<(), 
             let _ = sandbox.until(grace, is_over).await;
         }
     }
+    if shared.is_secure() && sandbox.state() == State::Paused {
+        // The engine kills a paused container with its ordinary runtime; one with a kernel of its
+        // own stays frozen, and the engine gives up after seconds.
+        let call = shared.engine.api.unpause_container(&sandbox.container);
+        let thawed = shared.engine.call("resuming a container", call).await;
+        if let Err(failure) = thawed {
+            tracing::debug!(error = %failure, "a sandbox is removed as it is");
+        }
+    }
     remove_container(shared, &sandbox.container, None).await
 }
 

@@ -15,6 +15,11 @@ struct Engines {
     volumes: PathBuf,
 }
 
+/// The case ends a sandbox's entrypoint from the host, through a named pipe in a volume. A pipe that
+/// gVisor's kernel has made is no pipe for the host's, so the entrypoint never hears of it. That ends
+/// are found again is shown by the case's neighbours.
+const NOT_IN_GVISOR: &str = "restart::an_end_while_nobody_looked_is_found";
+
 const LISTEN: &str = "python3 -u -c 'import socket; s = socket.socket(); \
     s.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1); s.bind((\"127.0.0.1\", {port})); \
     s.listen(); print(\"listening\"); c, _ = s.accept(); c.sendall(b\"hello\"); c.close()'";
@@ -63,5 +68,9 @@ pub(crate) async fn the_suite_of_all_backends_passes(stage: Stage) {
     let filter = std::env::var("CONFORMANCE").ok();
     let report = run(Arc::new(Engines { stage, volumes }), filter.as_deref()).await;
     println!("{report}");
-    assert!(report.failures().is_empty(), "some cases failed");
+    let mut failures = report.failures();
+    if stage::is_secure() {
+        failures.retain(|(name, _)| !name.ends_with(NOT_IN_GVISOR));
+    }
+    assert!(failures.is_empty(), "some cases failed");
 }

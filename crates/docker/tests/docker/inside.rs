@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use lifecycle::backend::{Backend as _, LogQuery, Network, ObservedState, Source, Spec, Target};
+use lifecycle::backend::{
+    Backend as _, Error, LogQuery, Network, ObservedState, Platform, Source, Spec, Target,
+};
 
 use crate::stage::{self, Stage, TOKEN, ask, engine_says, run, spec};
 
@@ -221,4 +223,67 @@ pub(crate) async fn a_sandbox_of_the_published_server_is_found(stage: Stage) {
     backend.resume(&id).await.unwrap();
     backend.delete(&id, Duration::ZERO).await.unwrap();
     assert!(!engine_says("GET", "/containers/json?all=1").contains("0b5c7a54"));
+}
+
+/// There is no GPU here, and the engine says so; it was asked for one.
+pub(crate) async fn gpus_that_the_engine_lacks_are_refused(stage: Stage) {
+    let backend = stage.open().await;
+    let mut spec = spec("gpus");
+    spec.limits.gpus = Some(1);
+    let refused = backend.create(spec.clone()).await;
+    let is_told =
+        matches!(&refused, Err(Error::Invalid { field, .. }) if *field == "resourceLimits.gpu");
+    assert!(is_told, "{refused:?}");
+    assert!(!engine_says("GET", "/containers/json?all=1").contains("sandbox-gpus"));
+}
+
+/// An image of another platform than the one that is here is looked for in its registry, by the
+/// platform's name.
+pub(crate) async fn a_platform_is_the_engines_to_find(stage: Stage) {
+    stage.import("127.0.0.1:9/platform");
+    let relay = crate::faults::Relay::start(&stage);
+    let mut config = stage.config();
+    config.socket = relay.socket();
+    let backend = docker::Docker::open(config).await.unwrap();
+    let mut spec = of("127.0.0.1:9/platform:1", spec("platform"));
+    spec.entrypoint = None;
+    spec.platform = Some(Platform {
+        os: "linux".to_owned(),
+        arch: "riscv64".to_owned(),
+    });
+    let refused = backend.create(spec.clone()).await;
+    assert!(
+        matches!(refused, Err(Error::ImagePull { .. })),
+        "{refused:?}"
+    );
+    let asked = relay.seen();
+    let names_it = |line: &String| line.contains("platform=linux%2Friscv64");
+    assert!(asked.iter().any(names_it), "{asked:?}");
+    spec.platform = None;
+    let created = backend.create(spec.clone()).await.unwrap();
+    assert_eq!(created.platform.os, "linux");
+    backend.delete(&spec.id, Duration::ZERO).await.unwrap();
+    engine_says("DELETE", "/images/127.0.0.1:9/platform:1");
+}
+
+/// Under the name that Kata has, the engine of the tests has its ordinary runtime: enough to see that
+/// the name arrives, and that a sandbox of which only the network is reached from here works.
+pub(crate) async fn a_secure_runtime_is_used_by_its_name(stage: Stage) {
+    let mut config = stage.config();
+    config.secure_runtime = Some("kata-runtime".to_owned());
+    let backend = docker::Docker::open(config.clone()).await.unwrap();
+    let findings = docker::doctor::examine(&config).await;
+    let is_bad = |it: &&docker::doctor::Finding| it.verdict == docker::doctor::Verdict::Bad;
+    assert!(!findings.iter().any(|it| is_bad(&it)), "{findings:?}");
+    let mut spec = spec("secure");
+    spec.env.insert("WORD".to_owned(), "handed over".to_owned());
+    backend.create(spec.clone()).await.unwrap();
+    let seen = run(&backend, &spec, "echo $WORD").await;
+    assert!(seen.contains("handed over"), "{seen}");
+    let seen = engine_says("GET", "/containers/sandbox-secure/json");
+    assert!(seen.contains("\"Runtime\":\"kata-runtime\""), "{seen}");
+    backend.delete(&spec.id, Duration::ZERO).await.unwrap();
+    config.network_mode = "host".to_owned();
+    let refused = docker::Docker::open(config).await.unwrap_err().to_string();
+    assert!(refused.contains("network_mode"), "{refused}");
 }

@@ -3,6 +3,9 @@
 //! A program of its own, not the usual harness: it starts itself again beside an engine that
 //! `tests/docker/engine` runs for it, kills and restarts that engine, and is also a server to be
 //! killed. Arguments choose tests by a part of their name; CONFORMANCE chooses cases of the suite.
+//! With OSB_TEST_RUNSC=1 the suite of all backends runs in gVisor, on its platform systrap, which
+//! needs no KVM (`make test-gvisor`; not a part of `make test`, because it takes minutes and a Go to
+//! build it with).
 
 #![allow(
     clippy::unwrap_used,
@@ -11,6 +14,7 @@
 )]
 
 mod conformance;
+mod disk;
 mod faults;
 mod inside;
 mod pulls;
@@ -25,8 +29,10 @@ use futures_util::future::BoxFuture;
 
 use stage::Stage;
 
-/// No test takes longer on a machine that is busy with others; one that does hangs.
+/// No test takes longer on a machine that is busy with others; one that does hangs. In gVisor every
+/// sandbox takes seconds.
 const TEST_MAX: Duration = Duration::from_secs(480);
+const SECURE_TEST_MAX: Duration = Duration::from_secs(900);
 
 type Test = (&'static str, fn(Stage) -> BoxFuture<'static, ()>);
 
@@ -45,6 +51,9 @@ const TESTS: &[Test] = tests![
     inside::privileges_are_dropped,
     inside::a_creation_is_two_calls_and_looking_is_none,
     inside::a_sandbox_of_the_published_server_is_found,
+    inside::gpus_that_the_engine_lacks_are_refused,
+    inside::a_platform_is_the_engines_to_find,
+    inside::a_secure_runtime_is_used_by_its_name,
     pulls::an_image_is_pulled_once_for_many_with_progress,
     pulls::a_private_image_needs_its_password,
     faults::a_missing_engine_is_explained,
@@ -53,6 +62,8 @@ const TESTS: &[Test] = tests![
     faults::an_image_removed_behind_our_back_is_told,
     faults::a_hanging_engine_is_given_up_and_nothing_is_left,
     faults::a_server_killed_while_creating_leaves_nothing,
+    disk::a_full_disk_of_the_engine_is_told_and_nothing_is_left,
+    disk::a_full_disk_of_ours_is_told_and_nothing_is_left,
     faults::an_engine_that_is_killed_comes_back,
     conformance::the_suite_of_all_backends_passes,
 ];
@@ -81,7 +92,12 @@ fn main() -> ExitCode {
         let begun = Instant::now();
         let outcome = runtime.block_on(async {
             let run = tokio::spawn(test(Stage::new()));
-            tokio::time::timeout(TEST_MAX, run).await
+            let most = if stage::is_secure() {
+                SECURE_TEST_MAX
+            } else {
+                TEST_MAX
+            };
+            tokio::time::timeout(most, run).await
         });
         let verdict = match outcome {
             Ok(Ok(())) => "ok",

@@ -1,7 +1,7 @@
 //! The only module that starts processes and waits for them.
 //!
 //! Every process is the leader of its own session and process group. Its end is learned
-//! from its pidfd. An init must also collect orphans it never started, and `waitid` for
+//! from its pidfd, or from a pipe where the kernel has none. An init must also collect orphans it never started, and `waitid` for
 //! any child cannot leave out the ones somebody else waits for; so all collecting happens
 //! under one lock, and whoever collects a known process files its exit for the owner:
 //!
@@ -20,6 +20,7 @@ mod launch;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, WaitOptions};
@@ -28,7 +29,7 @@ use tokio::io::unix::AsyncFd;
 pub(crate) use environment::overlay_file;
 pub(crate) use launch::{DEFAULT_PATH, Error as LaunchError, Launch, find_shell};
 
-use crate::sys::spawn::{self, Plan, Restore};
+use crate::sys::spawn::{self, End, Plan, Restore, Step};
 
 /// How a process ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +74,8 @@ pub(crate) struct Processes {
     restore: Restore,
     /// What a process without input reads from.
     null: Arc<OwnedFd>,
+    /// Until the kernel refuses one.
+    has_pidfds: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
@@ -92,6 +95,7 @@ impl Processes {
             table: Arc::default(),
             restore,
             null: Arc::new(open_null()?),
+            has_pidfds: Arc::new(AtomicBool::new(true)),
         })
     }
 
@@ -104,7 +108,7 @@ impl Processes {
     /// its file system wants: call it where blocking is allowed.
     fn spawn(&self, plan: &Plan<'_>) -> Result<Started, spawn::Error> {
         self.lock().spawning += 1;
-        let started = spawn::spawn(plan);
+        let started = self.spawn_with_what_there_is(plan);
         let mut table = self.lock();
         table.spawning -= 1;
         let entered = started.map(|started| {
@@ -114,7 +118,7 @@ impl Processes {
             }
             Started {
                 pid: started.pid,
-                pidfd: started.pidfd,
+                end: started.end,
                 exit,
                 table: Arc::clone(&self.table),
             }
@@ -123,6 +127,21 @@ impl Processes {
             table.unclaimed.clear();
         }
         entered
+    }
+
+    fn spawn_with_what_there_is(&self, plan: &Plan<'_>) -> Result<spawn::Started, spawn::Error> {
+        if self.has_pidfds.load(Ordering::Relaxed) {
+            match spawn::spawn(plan, true) {
+                Err(error)
+                    if error.step == Step::Clone
+                        && error.source.kind() == io::ErrorKind::InvalidInput =>
+                {
+                    self.has_pidfds.store(false, Ordering::Relaxed);
+                }
+                outcome => return outcome,
+            }
+        }
+        spawn::spawn(plan, false)
     }
 
     /// Collects every process that has ended, known or orphaned. Only for an init: any
@@ -160,7 +179,7 @@ impl Processes {
 /// A started process before the event loop watches it.
 struct Started {
     pid: i32,
-    pidfd: OwnedFd,
+    end: End,
     exit: Arc<Mutex<Option<Exit>>>,
     table: Arc<Mutex<Table>>,
 }
@@ -169,7 +188,8 @@ impl Started {
     fn watch(self) -> io::Result<Process> {
         Ok(Process {
             pid: self.pid,
-            pidfd: Mutex::new(Some(Arc::new(crate::sys::watch(self.pidfd)?))),
+            has_pidfd: matches!(self.end, End::Pidfd(_)),
+            end: Mutex::new(Some(Arc::new(crate::sys::watch(self.end.into_fd())?))),
             exit: self.exit,
             table: self.table,
         })
@@ -179,9 +199,12 @@ impl Started {
 /// A process of ours, leader of the process group with its number.
 pub(crate) struct Process {
     pid: i32,
+    /// Else the descriptor only tells of the end, and the process goes by its number, which is its
+    /// own until it is collected.
+    has_pidfd: bool,
     /// Closed once the exit is known: commands are remembered for a day, and a descriptor for
     /// each would use up the daemon's.
-    pidfd: Mutex<Option<Arc<AsyncFd<OwnedFd>>>>,
+    end: Mutex<Option<Arc<AsyncFd<OwnedFd>>>>,
     exit: Arc<Mutex<Option<Exit>>>,
     table: Arc<Mutex<Table>>,
 }
@@ -194,28 +217,26 @@ impl Process {
     /// A descriptor of its own that becomes readable when the process ends; `None` when it has,
     /// or when there is no descriptor left.
     fn ended(&self) -> Option<OwnedFd> {
-        let pidfd = self.pidfd()?;
-        rustix::io::fcntl_dupfd_cloexec(pidfd.get_ref(), 0).ok()
+        rustix::io::fcntl_dupfd_cloexec(self.end()?.get_ref(), 0).ok()
     }
 
     /// Waits for the end. May be dropped and called again.
     pub(crate) async fn wait(&self) -> Exit {
-        if let Some(pidfd) = self.pidfd() {
+        if let Some(end) = self.end() {
             // Only a driver that is shutting down fails here; the collecting below then tells.
-            let _ready = pidfd.readable().await;
+            let _ready = end.readable().await;
         }
         self.collect()
     }
 
     fn collect(&self) -> Exit {
         let mut table = locked(&self.table);
-        let pidfd = locked(&self.pidfd).take();
+        let end = locked(&self.end).take();
         if let Some(exit) = *locked(&self.exit) {
             return exit;
         }
-        let waited = pidfd.map(|pidfd| {
-            rustix::process::waitid(WaitId::PidFd(pidfd.as_fd()), WaitIdOptions::EXITED)
-        });
+        let waited =
+            end.map(|end| rustix::process::waitid(self.named(&end), WaitIdOptions::EXITED));
         let exit = match waited {
             Some(Ok(Some(status))) => Exit::new(status.exit_status(), status.terminating_signal()),
             Some(Ok(None) | Err(_)) | None => Exit::Lost,
@@ -227,13 +248,28 @@ impl Process {
 
     /// Signals this process alone; false when it has ended.
     pub(crate) fn signal(&self, signal: Signal) -> bool {
-        self.pidfd().is_some_and(|pidfd| {
-            rustix::process::pidfd_send_signal(pidfd.get_ref(), signal).is_ok()
-        })
+        let _table = locked(&self.table);
+        match self.end() {
+            None => false,
+            Some(end) if self.has_pidfd => {
+                rustix::process::pidfd_send_signal(end.get_ref(), signal).is_ok()
+            }
+            Some(_) if locked(&self.exit).is_some() => false,
+            Some(_) => Pid::from_raw(self.pid)
+                .is_some_and(|pid| rustix::process::kill_process(pid, signal).is_ok()),
+        }
     }
 
-    fn pidfd(&self) -> Option<Arc<AsyncFd<OwnedFd>>> {
-        locked(&self.pidfd).clone()
+    fn end(&self) -> Option<Arc<AsyncFd<OwnedFd>>> {
+        locked(&self.end).clone()
+    }
+
+    /// What the kernel knows it by, as long as it is not collected.
+    fn named<'fd>(&self, end: &'fd AsyncFd<OwnedFd>) -> WaitId<'fd> {
+        match Pid::from_raw(self.pid) {
+            Some(pid) if !self.has_pidfd => WaitId::Pid(pid),
+            _ => WaitId::PidFd(end.as_fd()),
+        }
     }
 
     /// Signals the whole group; false when the leader has been collected, after which the
@@ -253,11 +289,11 @@ impl Drop for Process {
     /// Nobody can ask for the exit any more; leave no zombie behind.
     fn drop(&mut self) {
         let mut table = locked(&self.table);
-        let Some(pidfd) = self.pidfd() else { return };
+        let Some(end) = self.end() else { return };
         if locked(&self.exit).is_none() {
             table.running.remove(&self.pid);
             let _ = rustix::process::waitid(
-                WaitId::PidFd(pidfd.as_fd()),
+                self.named(&end),
                 WaitIdOptions::EXITED | WaitIdOptions::NOHANG,
             );
         }
@@ -299,9 +335,23 @@ mod tests {
         }
     }
 
+    /// With pidfds, and as on a kernel that has none.
+    fn both_kinds() -> [Processes; 2] {
+        [true, false].map(|has_pidfds| {
+            let processes = Processes::new(Restore::default()).unwrap();
+            processes.has_pidfds.store(has_pidfds, Ordering::Relaxed);
+            processes
+        })
+    }
+
     #[tokio::test]
     async fn exits_and_signals_are_told_apart() {
-        let processes = Processes::new(Restore::default()).unwrap();
+        for processes in both_kinds() {
+            tell_apart(processes).await;
+        }
+    }
+
+    async fn tell_apart(processes: Processes) {
         let exit = async |text| {
             processes
                 .launch(launch(&processes, text))
@@ -318,13 +368,29 @@ mod tests {
 
     #[tokio::test]
     async fn a_collected_process_is_not_signalled() {
-        let processes = Processes::new(Restore::default()).unwrap();
+        for processes in both_kinds() {
+            signal_none_that_is_collected(processes).await;
+        }
+    }
+
+    async fn signal_none_that_is_collected(processes: Processes) {
         let process = processes
             .launch(launch(&processes, "exit 0"))
             .await
             .unwrap();
         process.wait().await;
         assert!(!process.signal_group(Signal::TERM));
+        assert!(!process.signal(Signal::TERM));
+        let missing = launch(&processes, "");
+        let missing = Launch {
+            argv: vec!["/no/such/program".into()],
+            ..missing
+        };
+        assert!(processes.launch(missing).await.is_err());
+        let alone = processes.launch(launch(&processes, "sleep 1000")).await;
+        let alone = alone.unwrap();
+        assert!(alone.signal(Signal::TERM));
+        assert_eq!(alone.wait().await, Exit::Signal(15));
         let running = processes
             .launch(launch(&processes, "sleep 1000"))
             .await

@@ -11,9 +11,14 @@ use std::ffi::{CStr, CString, c_int, c_void};
 use std::io;
 use std::os::fd::{AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd};
 
+use rustix::process::{Pid, WaitId, WaitIdOptions};
+
 /// Stack of the child until exec. The calls below need a few hundred bytes; libc's
 /// `execve` wrapper no more.
 const CHILD_STACK_BYTES: usize = 32 * 1024;
+
+/// Stack of a thread that waits for one process and does nothing else.
+const WATCH_STACK_BYTES: usize = 64 * 1024;
 
 /// What the shell reports for a program that could not be run; nobody sees it, because the
 /// failure is reported through memory.
@@ -96,10 +101,27 @@ impl Step {
     }
 }
 
-/// A started process: its pid and a pidfd for it.
+/// A started process.
 pub(crate) struct Started {
     pub(crate) pid: i32,
-    pub(crate) pidfd: OwnedFd,
+    /// Becomes readable when the process ends.
+    pub(crate) end: End,
+}
+
+/// What tells of a process's end.
+pub(crate) enum End {
+    Pidfd(OwnedFd),
+    /// A pipe that a thread closes when the process has ended, for kernels without pidfds: gVisor
+    /// has none.
+    Pipe(OwnedFd),
+}
+
+impl End {
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        match self {
+            Self::Pidfd(fd) | Self::Pipe(fd) => fd,
+        }
+    }
 }
 
 /// What parent and child share while the parent is suspended.
@@ -113,8 +135,9 @@ struct Shared<'a> {
 }
 
 /// Starts the program in a session and process group of its own. Returns once it runs, or
-/// with the step that failed.
-pub(crate) fn spawn(plan: &Plan<'_>) -> Result<Started, Error> {
+/// with the step that failed; a kernel that has no pidfds fails in [`Step::Clone`] with `EINVAL`
+/// when one is asked for.
+pub(crate) fn spawn(plan: &Plan<'_>, with_pidfd: bool) -> Result<Started, Error> {
     let mut shared = Shared {
         plan,
         argv: pointers(&plan.arguments),
@@ -126,15 +149,19 @@ pub(crate) fn spawn(plan: &Plan<'_>) -> Result<Started, Error> {
     let mut stack = vec![0u128; CHILD_STACK_BYTES / size_of::<u128>()];
     let mask = block_signals();
     let mut pidfd: RawFd = -1;
+    let mut flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+    if with_pidfd {
+        flags |= libc::CLONE_PIDFD;
+    }
     // SAFETY: the stack outlives the child's use of it, because CLONE_VFORK suspends this
     // thread until the child has called exec or _exit; `shared` likewise. The stack
     // pointer is the end of a 16-byte aligned allocation. CLONE_PIDFD makes the kernel
-    // store the pidfd through the fifth argument.
+    // store the pidfd through the fifth argument, which is not looked at without it.
     let pid = unsafe {
         libc::clone(
             child_main,
             stack.as_mut_ptr().add(stack.len()).cast(),
-            libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD,
+            flags,
             (&raw mut shared).cast(),
             &raw mut pidfd,
         )
@@ -149,12 +176,21 @@ pub(crate) fn spawn(plan: &Plan<'_>) -> Result<Started, Error> {
         step: Step::Clone,
         source,
     })?;
-    // SAFETY: the kernel stored a fresh descriptor that nobody else knows.
-    let pidfd = unsafe { OwnedFd::from_raw_fd(pidfd) };
+    let end = match with_pidfd {
+        // SAFETY: the kernel stored a fresh descriptor that nobody else knows.
+        true => End::Pidfd(unsafe { OwnedFd::from_raw_fd(pidfd) }),
+        false => End::Pipe(watch_end(pid).map_err(|source| {
+            end_failed(pid);
+            Error {
+                step: Step::Clone,
+                source,
+            }
+        })?),
+    };
     match shared.failure {
-        None => Ok(Started { pid, pidfd }),
+        None => Ok(Started { pid, end }),
         Some((step, errno)) => {
-            reap_failed(&pidfd);
+            reap_failed(pid);
             Err(Error {
                 step,
                 source: io::Error::from_raw_os_error(errno),
@@ -163,13 +199,36 @@ pub(crate) fn spawn(plan: &Plan<'_>) -> Result<Started, Error> {
     }
 }
 
+/// A pipe that closes when the child has ended. The child stays to be collected.
+fn watch_end(pid: i32) -> io::Result<OwnedFd> {
+    let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
+    let wait = move || {
+        let child = WaitId::Pid(known(pid));
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
+        // An error says that somebody has collected it, which is an end too.
+        let _ = rustix::io::retry_on_intr(|| rustix::process::waitid(child.clone(), options));
+        drop(write);
+    };
+    std::thread::Builder::new()
+        .stack_size(WATCH_STACK_BYTES)
+        .spawn(wait)?;
+    Ok(read)
+}
+
+/// Ends a child that nobody can wait for.
+fn end_failed(pid: i32) {
+    let _ = rustix::process::kill_process(known(pid), rustix::process::Signal::KILL);
+    reap_failed(pid);
+}
+
 /// Collects the child that never became a program. Where the process is an init whose
 /// reaper came first there is nothing left to collect, which is as good.
-fn reap_failed(pidfd: &OwnedFd) {
-    let _ = rustix::process::waitid(
-        rustix::process::WaitId::PidFd(std::os::fd::AsFd::as_fd(pidfd)),
-        rustix::process::WaitIdOptions::EXITED,
-    );
+fn reap_failed(pid: i32) {
+    let _ = rustix::process::waitid(WaitId::Pid(known(pid)), WaitIdOptions::EXITED);
+}
+
+fn known(pid: i32) -> Pid {
+    Pid::from_raw(pid).expect("clone gives a pid")
 }
 
 fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
