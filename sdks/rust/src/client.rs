@@ -25,6 +25,7 @@ use crate::create::CreateSandbox;
 use crate::error::{Error, Result};
 use crate::execution;
 use crate::sandbox::Sandbox;
+use crate::stock::{Images, Volumes};
 use crate::transport::{Target, Transport, insert, segment};
 use crate::wait;
 
@@ -98,6 +99,16 @@ impl Client {
     /// A handle to a sandbox without any request.
     pub fn sandbox(&self, id: impl Into<String>) -> Sandbox {
         Sandbox::handle(self.clone(), id)
+    }
+
+    /// Extension: the images that the server keeps.
+    pub fn images(&self) -> Images {
+        Images::new(self.clone())
+    }
+
+    /// Extension: the named volumes that the server keeps.
+    pub fn volumes(&self) -> Volumes {
+        Volumes::new(self.clone())
     }
 
     /// Sends a request to make a sandbox and does not wait until it is ready. Our server answers

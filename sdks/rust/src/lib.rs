@@ -42,6 +42,7 @@ mod pool;
 mod pty;
 mod sandbox;
 mod sessions;
+mod stock;
 mod transport;
 pub mod volume;
 mod wait;
@@ -67,6 +68,7 @@ pub use pty::{
 };
 pub use sandbox::Sandbox;
 pub use sessions::{RunInSession, Session, Sessions};
+pub use stock::{Images, Volumes};
 
 pub use api::query::{
     ListSandboxesQuery as SandboxFilter, ListSnapshotsQuery as SnapshotFilter, Page,
@@ -76,6 +78,6 @@ pub use api::query::{
 pub mod wire {
     pub use api::{
         diagnostics, egress, endpoint, event, exec, file_mode, id, network_policy, pool, problem,
-        quantity, query, resource, sandbox, secret, snapshot, template, volume,
+        quantity, query, resource, sandbox, secret, snapshot, stock, template, volume,
     };
 }

@@ -1,5 +1,4 @@
-//! Commands about this machine: images and volumes of the embedded runtime, settings, skills,
-//! and what is made for shells and manuals.
+//! Images and volumes, settings, skills, and what is made for shells and manuals.
 
 use std::path::PathBuf;
 
@@ -8,7 +7,8 @@ use clap::{Args, Subcommand, ValueEnum};
 /// `osb image`.
 #[derive(Debug, Args)]
 pub struct Image {
-    /// The server's configuration file; as `osb server` finds it otherwise.
+    /// Look at the store of this machine that a server's configuration file names, while no server
+    /// runs, instead of asking one.
     #[arg(long, global = true, value_name = "PATH")]
     pub server_config: Option<PathBuf>,
     /// What to do.
@@ -63,7 +63,8 @@ pub enum ImageCommand {
 /// `osb volume`.
 #[derive(Debug, Args)]
 pub struct Volume {
-    /// The server's configuration file; as `osb server` finds it otherwise.
+    /// Look at the store of this machine that a server's configuration file names, while no server
+    /// runs, instead of asking one.
     #[arg(long, global = true, value_name = "PATH")]
     pub server_config: Option<PathBuf>,
     /// What to do.
@@ -77,12 +78,18 @@ pub enum VolumeCommand {
     /// List volumes.
     #[command(visible_alias = "list")]
     Ls,
+    /// Make volumes; a sandbox that names one that is not there makes it as well.
+    Create {
+        /// The volumes.
+        #[arg(required = true)]
+        names: Vec<String>,
+    },
     /// Remove volumes with all they hold.
     Rm {
         /// The volumes.
         #[arg(required = true)]
         names: Vec<String>,
-        /// Also while there are sandboxes that may use them.
+        /// Also while sandboxes use them.
         #[arg(short, long)]
         force: bool,
     },

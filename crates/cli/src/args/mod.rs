@@ -149,9 +149,9 @@ pub enum Command {
     /// Everything about a sandbox, as text for people.
     #[command(subcommand)]
     Devops(sandbox_side::Devops),
-    /// The images of the embedded runtime on this machine.
+    /// The images that the server keeps.
     Image(local::Image),
-    /// The named volumes of the embedded runtime on this machine.
+    /// The named volumes that the server keeps.
     Volume(local::Volume),
     /// Settings of the command line.
     #[command(subcommand)]

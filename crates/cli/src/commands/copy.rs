@@ -9,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use bytes::Bytes;
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use opensandbox::{ByteStream, Contents, Sandbox, WriteFile};
 use tokio::sync::mpsc;
 
@@ -201,21 +201,7 @@ pub(super) async fn upload_file(
     let (send, receive) = mpsc::channel(PIECES);
     tokio::task::spawn_blocking(move || send_pieces(file, &send));
     let mut size = 0;
-    let pieces = futures_util::stream::unfold(receive, |mut receive| async move {
-        let piece = receive.recv().await?;
-        Some((piece, receive))
-    });
-    let (count, mut counted) = mpsc::channel::<u64>(PIECES);
-    let pieces = pieces.then(move |piece: io::Result<Bytes>| {
-        let count = count.clone();
-        async move {
-            if let Ok(piece) = &piece {
-                // Whoever counts may have gone; the bytes go on.
-                let _ = count.send(piece.len() as u64).await;
-            }
-            piece
-        }
-    });
+    let (pieces, mut counted) = counting(receive);
     let contents = Contents::from_stream(pieces, length);
     let mode = metadata.permissions().mode() & 0o777;
     let files = sandbox.files();
@@ -233,6 +219,40 @@ pub(super) async fn upload_file(
             }
         }
     }
+}
+
+/// Pieces as a stream, and the size of each as it is taken.
+pub(super) fn counting(
+    pieces: mpsc::Receiver<io::Result<Bytes>>,
+) -> (
+    impl Stream<Item = io::Result<Bytes>> + Send,
+    mpsc::Receiver<u64>,
+) {
+    let (count, counted) = mpsc::channel(PIECES);
+    let stream = futures_util::stream::unfold((pieces, count), |(mut pieces, count)| async {
+        let piece: io::Result<Bytes> = pieces.recv().await?;
+        if let Ok(piece) = &piece {
+            // Whoever counts may have gone; the bytes go on.
+            let _ = count.send(piece.len() as u64).await;
+        }
+        Some((piece, (pieces, count)))
+    });
+    (stream, counted)
+}
+
+/// What a file or a directory of this machine holds, in pieces; a directory as a tar.
+pub(super) fn pieces_of(path: &Path) -> io::Result<(mpsc::Receiver<io::Result<Bytes>>, Option<u64>)> {
+    let metadata = std::fs::metadata(path)?;
+    let (send, receive) = mpsc::channel(PIECES);
+    if metadata.is_dir() {
+        let directory = path.to_owned();
+        // What cannot be read breaks the stream off with the reason.
+        tokio::task::spawn_blocking(move || pack(&directory, Sender { send }));
+        return Ok((receive, None));
+    }
+    let file = std::fs::File::open(path)?;
+    tokio::task::spawn_blocking(move || send_pieces(file, &send));
+    Ok((receive, metadata.is_file().then_some(metadata.len())))
 }
 
 fn send_pieces(mut file: impl Read, send: &mpsc::Sender<io::Result<Bytes>>) {
@@ -262,8 +282,18 @@ pub(super) async fn download_file(
     to: &Path,
     is_shown: bool,
 ) -> Result<bool, Error> {
-    let unwritten = |error| Error::file("written", to, error);
     let stream = sandbox.files().download(from).await?;
+    save(stream, from, to, is_shown).await
+}
+
+/// Writes what comes to a file, as above.
+pub(super) async fn save(
+    stream: ByteStream,
+    from: &str,
+    to: &Path,
+    is_shown: bool,
+) -> Result<bool, Error> {
+    let unwritten = |error| Error::file("written", to, error);
     let mut progress = Progress::new(from, stream.length(), is_shown);
     let existing = std::fs::metadata(to).ok();
     if existing.as_ref().is_some_and(|it| it.is_dir()) {
@@ -327,15 +357,7 @@ async fn upload_directory(
     let directory = from.to_owned();
     let packing = tokio::task::spawn_blocking(move || pack(&directory, Sender { send }));
     let mut progress = Progress::new(from.display().to_string(), None, is_shown);
-    let (count, mut counted) = mpsc::channel::<u64>(PIECES);
-    let pieces = futures_util::stream::unfold((receive, count), |(mut receive, count)| async {
-        let piece: io::Result<Bytes> = receive.recv().await?;
-        if let Ok(piece) = &piece {
-            // Whoever counts may have gone; the bytes go on.
-            let _ = count.send(piece.len() as u64).await;
-        }
-        Some((piece, (receive, count)))
-    });
+    let (pieces, mut counted) = counting(receive);
     let files = sandbox.files();
     let writing = files.upload_archive(to, Contents::from_stream(pieces, None));
     let mut writing = std::pin::pin!(writing);

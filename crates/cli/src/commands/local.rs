@@ -1,34 +1,31 @@
-//! `osb image …` and `osb volume …`: what the embedded runtime keeps on this machine.
+//! `osb image …` and `osb volume …` with `--server-config`: what the embedded runtime keeps on this
+//! machine, while no server runs.
 //!
-//! The protocol has no routes for images and volumes, so these look at the directory that the
-//! server's configuration names. The image store belongs to one process at a time: while a
-//! server has it open these commands say so and change nothing. A running server pulls what a
-//! new sandbox names by itself.
+//! The image store belongs to one process at a time: while a server has it open these commands
+//! say so and change nothing.
 
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use lifecycle::backend::{Platform, PullProgress, RegistryAuth};
 use runtime::image::{Error as ImageError, Import, Store};
 use tokio::sync::mpsc;
 
+use super::stock::{IMAGE_COLUMNS, credentials, parse_platform};
 use super::{DONE, Outcome};
 use crate::app::App;
-use crate::args::local::{Image, ImageCommand, Volume, VolumeCommand};
+use crate::args::local::{ImageCommand, VolumeCommand};
 use crate::error::Error;
 use crate::interrupts::Interrupts;
 use crate::output::{Message, Record};
 use crate::progress::{Progress, bytes};
 
-const IMAGE_COLUMNS: [&str; 6] = ["reference", "id", "platform", "size", "created_at", "users"];
-
 /// Reports that wait to be drawn; more are dropped by the store.
 const REPORTS: usize = 64;
 
 /// Where the server keeps what these commands look at.
-fn settings(config: Option<&Path>) -> Result<runtime::Config, Error> {
+fn settings(config: &Path) -> Result<runtime::Config, Error> {
     let environment = std::env::vars().collect();
-    let sources = server::config::sources(config.map(Path::to_owned), Vec::new(), environment);
+    let sources = server::config::sources(Some(config.to_owned()), Vec::new(), environment);
     let loaded = server::config::load(&sources).map_err(|problems| Error::Local {
         message: format!("the server's configuration cannot be used: {problems}"),
         next: Some("osb server --check".to_owned()),
@@ -61,10 +58,7 @@ fn failed(error: ImageError, directory: &Path) -> Error {
     match error {
         ImageError::InUse { .. } => Error::Local {
             message: format!("a server has the image store {} open", directory.display()),
-            next: Some(
-                "let it pull by making a sandbox: osb run IMAGE -- true; or stop it first"
-                    .to_owned(),
-            ),
+            next: Some("ask the server: leave --server-config out".to_owned()),
             source: None,
         },
         error => Error::Local {
@@ -75,13 +69,13 @@ fn failed(error: ImageError, directory: &Path) -> Error {
     }
 }
 
-pub(super) async fn image(app: &App, args: Image) -> Outcome {
-    let settings = settings(args.server_config.as_deref())?;
+pub(super) async fn image(app: &App, config: &Path, command: ImageCommand) -> Outcome {
+    let settings = settings(config)?;
     let directory = settings.images_directory();
     let failed = |error| failed(error, &directory);
     let store = open(&settings)?;
     let printer = app.printer();
-    match args.command {
+    match command {
         ImageCommand::Ls => {
             let rows: Vec<Record> = store.list().iter().flat_map(rows).collect();
             printer.rows("Images", &IMAGE_COLUMNS, &rows)?;
@@ -93,7 +87,12 @@ pub(super) async fn image(app: &App, args: Image) -> Outcome {
             password_stdin,
         } => {
             let platform = platform.as_deref().map(parse_platform).transpose()?;
-            let auth = auth(username, password_stdin)?;
+            let platform = platform.map(|(os, arch)| Platform { os, arch });
+            let auth = credentials(username, password_stdin)?;
+            let auth = auth.map(|(username, password)| RegistryAuth {
+                username,
+                password: password.into(),
+            });
             let id = pull(&store, &reference, platform, auth)
                 .await?
                 .map_err(failed)?;
@@ -197,40 +196,11 @@ async fn pull(
     }
 }
 
-fn parse_platform(text: &str) -> Result<Platform, Error> {
-    match text.split_once('/') {
-        Some((os, arch)) if !os.is_empty() && !arch.is_empty() => Ok(Platform {
-            os: os.to_owned(),
-            arch: arch.to_owned(),
-        }),
-        _ => Err(Error::Usage(format!(
-            "'{text}' is not a platform; write it like linux/arm64"
-        ))),
-    }
-}
-
-fn auth(username: Option<String>, password_stdin: bool) -> Result<Option<RegistryAuth>, Error> {
-    let Some(username) = username else {
-        return Ok(None);
-    };
-    if !password_stdin {
-        return Err(Error::Usage("--username needs --password-stdin".to_owned()));
-    }
-    let mut password = String::new();
-    std::io::stdin()
-        .read_to_string(&mut password)
-        .map_err(|error| Error::file("read", Path::new("standard input"), error))?;
-    Ok(Some(RegistryAuth {
-        username,
-        password: password.trim_end_matches(['\r', '\n']).to_owned().into(),
-    }))
-}
-
-pub(super) fn volume(app: &App, args: Volume) -> Outcome {
-    let settings = settings(args.server_config.as_deref())?;
+pub(super) fn volume(app: &App, config: &Path, command: VolumeCommand) -> Outcome {
+    let settings = settings(config)?;
     let directory = settings.volumes_directory();
     let printer = app.printer();
-    match args.command {
+    match command {
         VolumeCommand::Ls => {
             let mut rows = Vec::new();
             for path in children(&directory)? {
@@ -252,6 +222,13 @@ pub(super) fn volume(app: &App, args: Volume) -> Outcome {
             }
             printer.rows("Volumes", &["name", "created_at", "path"], &rows)?;
         }
+        VolumeCommand::Create { names } => {
+            for name in names {
+                let path = directory.join(volume_name(&name)?);
+                std::fs::create_dir_all(&path).map_err(|e| Error::file("made", &path, e))?;
+                printer.message(Message::Ok, &format!("Created: {name}"))?;
+            }
+        }
         VolumeCommand::Rm { names, force } => {
             if !force {
                 check_no_sandboxes(&settings).map_err(|_| Error::Local {
@@ -261,18 +238,23 @@ pub(super) fn volume(app: &App, args: Volume) -> Outcome {
                 })?;
             }
             for name in names {
-                if name.contains('/') || name.starts_with('.') || name.is_empty() {
-                    return Err(Error::Usage(format!(
-                        "'{name}' is not the name of a volume"
-                    )));
-                }
-                let path = directory.join(&name);
+                let path = directory.join(volume_name(&name)?);
                 std::fs::remove_dir_all(&path).map_err(|e| Error::file("removed", &path, e))?;
                 printer.message(Message::Ok, &format!("Removed: {name}"))?;
             }
         }
     }
     Ok(DONE)
+}
+
+/// A name that leads nowhere else.
+fn volume_name(name: &str) -> Result<&str, Error> {
+    if name.contains('/') || name.starts_with('.') || name.is_empty() {
+        return Err(Error::Usage(format!(
+            "'{name}' is not the name of a volume"
+        )));
+    }
+    Ok(name)
 }
 
 fn children(directory: &Path) -> Result<Vec<PathBuf>, Error> {

@@ -22,6 +22,7 @@ mod shell;
 mod skills;
 mod snapshot;
 mod stats;
+mod stock;
 mod template;
 mod vault;
 
@@ -60,8 +61,8 @@ pub(crate) async fn run(app: App, command: Command) -> Outcome {
         Command::CredentialVault(args) => vault::run(app, args).await,
         Command::Diagnostics(args) => diagnostics::stable(app, args).await,
         Command::Devops(args) => diagnostics::devops(app, args).await,
-        Command::Image(args) => local::image(app, args).await,
-        Command::Volume(args) => local::volume(app, args),
+        Command::Image(args) => stock::image(app, args).await,
+        Command::Volume(args) => stock::volume(app, args).await,
         Command::Config(args) => config::run(app, args),
         Command::Skills(args) => skills::run(app, &args),
         Command::Bench(args) => bench::run(app, &args).await,
