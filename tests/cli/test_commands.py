@@ -230,3 +230,43 @@ def test_an_open_image_store_is_left_alone(osb, server):
     config = server.log.parent / "config.toml"
     said = osb("image", "ls", "--server-config", config, code=1).stderr
     assert "a server has the image store" in said and "try:" in said
+
+
+def test_images_of_the_server(osb, tmp_path):
+    rootfs = tmp_path / "rootfs"
+    (rootfs / "bin").mkdir(parents=True)
+    (rootfs / "bin/x").write_bytes(os.urandom(3_000_000))
+    references = lambda: [image["reference"] for image in osb.json("image", "ls")]
+    assert "Imported: sha256:" in osb("image", "import", rootfs, "example.org/tiny:1").stdout
+    assert "example.org/tiny:1" in references()
+    osb("image", "export", "example.org/tiny:1", tmp_path / "tiny.tar")
+    osb("image", "rm", "example.org/tiny:1")
+    assert "example.org/tiny:1" not in references()
+    assert osb.json("image", "prune")["layers"] == 1
+    osb("image", "import", tmp_path / "tiny.tar", "example.org/again:1")
+    assert "example.org/again:1" in references()
+    with osb.at_terminal("image", "import", rootfs, "example.org/shown:1", columns=200) as shown:
+        shown.expect("MiB/s")
+        shown.expect("Imported: sha256:")
+        assert shown.end() == 0
+    for name in ("example.org/again:1", "example.org/shown:1"):
+        osb("image", "rm", name)
+    osb("image", "prune")
+    for words, part in ((["rm", "example.org/not-there:1"], "not-there"), (["pull", "Not A Name"], "image.uri"),
+                        (["export", "example.org/not-there:1", tmp_path / "x"], "not-there"),
+                        (["import", tmp_path / "no-such-file"], "no-such-file")):
+        assert part in osb("image", *words, code=1).stderr
+    assert not (tmp_path / "x").exists()
+
+
+def test_volumes_of_the_server(osb):
+    names = lambda: [volume["name"] for volume in osb.json("volume", "ls")]
+    osb("volume", "create", "cli-one", "cli-two")
+    assert {"cli-one", "cli-two"} <= set(names())
+    volumes = osb.home / "volumes.json"
+    volumes.write_text(json.dumps([{"name": "v", "pvc": {"claimName": "cli-one"}, "mountPath": "/v"}]))
+    id = osb.json("sandbox", "create", "-i", IMAGE, "-t", "5m", "--volumes-file", volumes)["id"]
+    assert id in osb("volume", "rm", "cli-one", code=1).stderr
+    osb("rm", id)
+    osb("volume", "rm", "cli-one", "cli-two")
+    assert not {"cli-one", "cli-two"} & set(names())

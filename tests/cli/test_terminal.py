@@ -57,6 +57,11 @@ def test_exec_at_a_terminal(osb, shared):
         assert run.end() == 5
 
 
+def test_an_end_by_a_signal_has_the_code_of_shells(osb, shared):
+    with osb.at_terminal("exec", "-it", shared, "--", "sh", "-c", "kill -9 $$") as run:
+        assert run.end() == 137
+
+
 def test_keys_to_leave_can_be_chosen(osb, shared):
     with osb.at_terminal("exec", "-it", "--detach-keys", "ctrl-]", shared, "--", "cat") as cat:
         cat.type("one\n")

@@ -72,8 +72,13 @@ pub enum TerminalEvent {
         /// Why, for people.
         message: String,
     },
-    /// The process has ended, with this code; -1 for a signal.
-    Exit(i32),
+    /// The process has ended.
+    Exit {
+        /// Its code; -1 for a signal.
+        code: i32,
+        /// The signal that ended it, where the server says which.
+        signal: Option<i32>,
+    },
     /// The connection is closed, for this reason.
     Closed {
         /// The close code; 4001 is another client that took over.
@@ -286,7 +291,10 @@ fn text_event(text: &str) -> Result<Option<TerminalEvent>> {
             code,
             message: error,
         }),
-        ServerMessage::Exit { exit_code } => Some(TerminalEvent::Exit(exit_code)),
+        ServerMessage::Exit { exit_code, signal } => Some(TerminalEvent::Exit {
+            code: exit_code,
+            signal,
+        }),
     })
 }
 

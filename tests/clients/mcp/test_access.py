@@ -5,7 +5,7 @@ import subprocess
 
 import httpx2
 import pytest
-from conftest import API_KEY, OSB, TOKEN, listening
+from conftest import API_KEY, IMAGE, OSB, TOKEN, listening
 
 HELLO = {
     "jsonrpc": "2.0", "id": 1, "method": "initialize",
@@ -49,3 +49,23 @@ def test_what_cannot_work_is_said_at_the_start(options, says):
         stdin=subprocess.DEVNULL)
     assert ended.returncode != 0 and says in ended.stderr, ended
     assert ended.stdout == "" and "panicked" not in ended.stderr
+
+
+async def test_every_option_of_the_published_server(server, tmp_path):
+    """All at once, under the published program's name."""
+    from mcp import ClientSession, StdioServerParameters
+    from mcp.client.stdio import stdio_client
+
+    program = tmp_path / "opensandbox-mcp"
+    program.symlink_to(OSB)
+    options = ["--transport", "stdio", "--host", "127.0.0.1", "--port", "8000", "--api-key", API_KEY,
+               "--domain", server.address, "--protocol", "http", "--request-timeout-seconds", "30",
+               "--use-server-proxy"]
+    parameters = StdioServerParameters(command=str(program), args=options, env={"PATH": os.environ["PATH"]})
+    async with stdio_client(parameters) as (read, write), ClientSession(read, write) as session:
+        await session.initialize()
+        made = await session.call_tool("sandbox_create", {"image": IMAGE})
+        id = made.structured_content["sandbox_id"]
+        ran = await session.call_tool("command_run", {"sandbox_id": id, "command": "echo proxied"})
+        assert ran.structured_content["logs"]["stdout"][0]["text"] == "proxied\n"
+        await session.call_tool("sandbox_kill", {"sandbox_id": id})

@@ -112,6 +112,9 @@ pub enum ServerMessage {
     Exit {
         /// How it ended; -1 for a signal.
         exit_code: i32,
+        /// The signal that ended it, by its number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        signal: Option<i32>,
     },
 }
 

@@ -241,7 +241,9 @@ pub(super) fn counting(
 }
 
 /// What a file or a directory of this machine holds, in pieces; a directory as a tar.
-pub(super) fn pieces_of(path: &Path) -> io::Result<(mpsc::Receiver<io::Result<Bytes>>, Option<u64>)> {
+pub(super) fn pieces_of(
+    path: &Path,
+) -> io::Result<(mpsc::Receiver<io::Result<Bytes>>, Option<u64>)> {
     let metadata = std::fs::metadata(path)?;
     let (send, receive) = mpsc::channel(PIECES);
     if metadata.is_dir() {

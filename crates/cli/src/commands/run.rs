@@ -17,7 +17,7 @@ use crate::terminal;
 const GRACE: Duration = Duration::from_secs(10);
 
 /// What shells give a command that ended by a signal: this and the signal's number.
-const SIGNAL_BASE: u8 = 128;
+pub(super) const SIGNAL_BASE: u8 = 128;
 
 /// The exit code of a command whose end has no number: what does not start has 126 or 127 by
 /// itself, so that this is a signal nobody knows.

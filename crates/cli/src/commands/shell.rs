@@ -8,6 +8,7 @@ use opensandbox::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::run::SIGNAL_BASE;
 use super::{DONE, Outcome, create};
 use crate::app::App;
 use crate::args::exec::{Attach, Shell};
@@ -19,7 +20,7 @@ use crate::terminal::{self, DetachKeys, Raw, Watcher};
 /// The close code of a terminal that another client took.
 const TAKEN_OVER: u16 = api::exec::pty::CLOSE_TAKEN_OVER;
 
-/// The exit code for a process that a signal ended; the protocol does not say which.
+/// The exit code for a process that a signal ended, where the server does not say which.
 const SIGNALLED: u8 = 255;
 
 pub(super) async fn shell(app: &App, args: &Shell) -> Outcome {
@@ -90,8 +91,8 @@ fn check_terminal() -> Result<(), Error> {
 
 /// How a visit to a terminal ended.
 enum End {
-    /// Its process ended.
-    Exit(i32),
+    /// Its process ended, with the code that shells give it.
+    Exit(u8),
     /// It was left with the keys for that.
     Left,
     /// Another client took it.
@@ -114,7 +115,7 @@ async fn attached(
         End::Exit(code) => {
             // Nobody comes back to a terminal whose process has ended.
             let _ = terminal.delete().await;
-            Ok(u8::try_from(code).unwrap_or(SIGNALLED))
+            Ok(code)
         }
         End::Left => {
             let text = format!(
@@ -197,7 +198,7 @@ fn show(event: Option<TerminalEvent>) -> Result<Option<End>, Error> {
             out.flush()?;
             Ok(None)
         }
-        Some(TerminalEvent::Exit(code)) => Ok(Some(End::Exit(code))),
+        Some(TerminalEvent::Exit { code, signal }) => Ok(Some(End::Exit(shell_code(code, signal)))),
         Some(TerminalEvent::Closed {
             code: Some(TAKEN_OVER),
             ..
@@ -208,5 +209,23 @@ fn show(event: Option<TerminalEvent>) -> Result<Option<End>, Error> {
         }
         Some(_) => Ok(None),
         None => Err(closed("the other side went away")),
+    }
+}
+
+/// The code that a shell gives a process which ended like this.
+fn shell_code(code: i32, signal: Option<i32>) -> u8 {
+    let code = signal.map_or(code, |signal| i32::from(SIGNAL_BASE) + signal);
+    u8::try_from(code).unwrap_or(SIGNALLED)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ends_have_the_codes_of_shells() {
+        assert_eq!(shell_code(3, None), 3);
+        assert_eq!(shell_code(-1, Some(9)), 137);
+        assert_eq!(shell_code(-1, None), SIGNALLED);
     }
 }

@@ -49,6 +49,14 @@ impl Exit {
         }
     }
 
+    /// The signal, if it was one.
+    pub(crate) fn signal(self) -> Option<i32> {
+        match self {
+            Self::Signal(signal) => Some(signal),
+            Self::Code(_) | Self::Lost => None,
+        }
+    }
+
     /// The code as a shell reports it, for an init that exits like its entrypoint.
     pub(crate) fn shell_code(self) -> u8 {
         match self {

@@ -21,7 +21,7 @@ use tokio::time::Instant;
 use super::Pty;
 use super::shell::Shell;
 use crate::output::Channel;
-use crate::process::locked;
+use crate::process::{Exit, locked};
 use crate::state::Shared;
 
 /// The kinds of binary frames.
@@ -107,9 +107,12 @@ impl Output {
                 return self.close(CLOSE_TAKEN_OVER, CLOSE_TAKEN_OVER_REASON).await;
             }
             self.send_new().await?;
-            if let Some(code) = self.ended() {
-                self.send(text(&ServerMessage::Exit { exit_code: code }))
-                    .await?;
+            if let Some(exit) = self.ended() {
+                let message = ServerMessage::Exit {
+                    exit_code: exit.code(),
+                    signal: exit.signal(),
+                };
+                self.send(text(&message)).await?;
                 return self.close(close_code::NORMAL, CLOSE_EXITED_REASON).await;
             }
             tokio::select! {
@@ -165,13 +168,13 @@ impl Output {
         }
     }
 
-    /// The exit code, once everything up to the shell's end was sent.
-    fn ended(&self) -> Option<i32> {
+    /// How the shell ended, once everything up to its end was sent.
+    fn ended(&self) -> Option<Exit> {
         let inner = locked(&self.pty.inner);
         inner
             .ended
             .filter(|(_, end)| self.offset >= *end)
-            .map(|(exit, _)| exit.code())
+            .map(|(exit, _)| exit)
     }
 
     async fn send(&mut self, message: Message) -> Result<(), Over> {

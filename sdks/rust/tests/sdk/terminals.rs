@@ -83,7 +83,7 @@ pub(crate) async fn a_terminal_is_left_and_come_back_to(server: Arc<Server>) {
     let (mut input, mut output) = terminal.connect(back).await.unwrap().split();
     input.write(b"exit 7\n").await.unwrap();
     loop {
-        if let TerminalEvent::Exit(code) = output.next().await.expect("an end").unwrap() {
+        if let TerminalEvent::Exit { code, .. } = output.next().await.expect("an end").unwrap() {
             break assert_eq!(code, 7);
         }
     }
@@ -103,7 +103,7 @@ pub(crate) async fn a_terminal_is_left_and_come_back_to(server: Arc<Server>) {
     loop {
         match connection.next().await.expect("an end").unwrap() {
             TerminalEvent::ErrorOutput(bytes) => errors.extend_from_slice(&bytes),
-            TerminalEvent::Exit(code) => break assert_eq!(code, 0),
+            TerminalEvent::Exit { code, .. } => break assert_eq!(code, 0),
             _ => {}
         }
     }
