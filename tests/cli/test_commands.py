@@ -128,17 +128,32 @@ def test_logs_of_a_command_are_followed(osb, shared):
 
 
 def test_logs_of_a_sandbox_are_followed(osb):
+    entrypoint = "echo first; until [ -e /tmp/go ]; do sleep 0.02; done; echo second; until [ -e /tmp/end ]; do sleep 0.02; done"
     id = osb.json("sandbox", "create", "-i", IMAGE, "--entrypoint", "sh", "--entrypoint", "-c",
-                  "--entrypoint", "echo first; read x < /tmp/go; echo second; sleep 1000")["id"]
-    osb("exec", id, "--", "sh", "-c", "test -p /tmp/go || mkfifo /tmp/go")
-    follow = subprocess.Popen([osb.program, "logs", "-f", id], env=osb.environment,
-                              stdout=subprocess.PIPE, text=True)
+                  "--entrypoint", entrypoint)["id"]
+    follow = [subprocess.Popen([osb.program, "logs", "-f", id], env=osb.environment,
+                               stdout=subprocess.PIPE, text=True) for _ in range(2)]
     try:
-        line = follow.stdout.readline()
-        assert "first" in line or "/tmp/go" in line
+        assert [one.stdout.readline() for one in follow] == 2 * ["first\n"]
+        osb("exec", id, "--", "touch", "/tmp/go")
+        assert [one.stdout.readline() for one in follow] == 2 * ["second\n"]
+        # One goes away; the other sees the end.
+        follow[0].send_signal(signal.SIGINT)
+        assert follow[0].wait(DEADLINE_SECONDS) == 130
+        osb("exec", id, "--", "touch", "/tmp/end")
+        assert follow[1].wait(DEADLINE_SECONDS) == 0 and follow[1].stdout.read() == ""
     finally:
         osb("rm", id)
-        assert follow.wait(DEADLINE_SECONDS) == 0
+    assert "osb ls" in osb("logs", "-f", id, code=1).stderr
+
+
+def test_logs_of_a_sandbox_that_is_removed_end(osb, made):
+    follow = subprocess.Popen([osb.program, "logs", "-f", made], env=osb.environment, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE, text=True)
+    osb("rm", made)
+    # Asked before or after the removal: it ends, and says why only if it came too late.
+    said = follow.communicate(timeout=DEADLINE_SECONDS)[1]
+    assert (follow.returncode, said) == (0, "") or (follow.returncode == 1 and "osb ls" in said), said
 
 
 def test_events_are_followed(osb):

@@ -1,9 +1,13 @@
 """Bad input and bad luck: a message that helps, the right exit code, never a backtrace."""
 
+import contextlib
 import json
+import socket
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from conftest import DEADLINE_SECONDS
 
 
 def test_an_unknown_command_gets_the_nearest(osb):
@@ -92,6 +96,97 @@ def test_server_and_doctor_stay_reachable(osb):
     assert "--config" in osb("server", "--help").stdout
     assert osb("doctor", code=None).returncode in (0, 1)
     assert "first word" in osb("--no-color", "server", code=2).stderr
+
+
+class CuttingProxy:
+    """Passes connections on to the server until so many bytes have gone one way; then cuts them, or holds
+    them until it is closed."""
+
+    def __init__(self, server, most, holds=False):
+        self.server, self.most = server, most
+        self.over = threading.Event()
+        if not holds:
+            self.over.set()
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.address = "127.0.0.1:%d" % self.listener.getsockname()[1]
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        while True:
+            try:
+                client, _ = self.listener.accept()
+            except OSError:
+                return
+            host, port = self.server.split(":")
+            server = socket.create_connection((host, int(port)))
+            for source, sink in ((client, server), (server, client)):
+                threading.Thread(target=self.carry, args=(source, sink), daemon=True).start()
+
+    def carry(self, source, sink):
+        count = 0
+        try:
+            while count < self.most and (piece := source.recv(65536)):
+                sink.sendall(piece)
+                count += len(piece)
+        except OSError:
+            pass
+        if count >= self.most:
+            self.over.wait(DEADLINE_SECONDS)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        self.listener.close()
+
+
+def test_a_transfer_that_is_cut_off_leaves_what_was_there(osb, shared, server, tmp_path):
+    osb("exec", shared, "--", "sh", "-c", "head -c 40000000 /dev/zero > /tmp/big; echo old > /tmp/target")
+    kept, big = tmp_path / "kept", tmp_path / "big"
+    kept.write_text("old")
+    big.write_bytes(bytes(40_000_000))
+    with CuttingProxy(server.address, 5_000_000) as proxy:
+        env = {"OPEN_SANDBOX_DOMAIN": proxy.address}
+        down = osb("cp", "-q", f"{shared}:/tmp/big", kept, code=1, env=env)
+        up = osb("cp", "-q", big, f"{shared}:/tmp/target", code=1, env=env)
+    assert down.stderr.startswith("error: ") and up.stderr.startswith("error: ")
+    assert kept.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".osb")] == []
+    assert osb("file", "cat", shared, "/tmp/target").stdout == "old\n"
+
+
+def test_an_interrupted_download_leaves_what_was_there(osb, shared, server, tmp_path):
+    osb("exec", shared, "--", "truncate", "-s", "40M", "/tmp/long")
+    kept = tmp_path / "kept"
+    kept.write_text("old")
+    with CuttingProxy(server.address, 5_000_000, holds=True) as proxy:
+        env = {"OPEN_SANDBOX_DOMAIN": proxy.address}
+        with osb.at_terminal("cp", f"{shared}:/tmp/long", kept, columns=120, env=env) as copy:
+            copy.expect("MiB/s")
+            copy.type(b"\x03")
+            assert copy.end() == 130
+    assert kept.read_text() == "old"
+    assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".osb")] == []
+
+
+def test_a_terminal_that_is_too_small(osb, shared):
+    for columns, rows in ((1, 1), (5, 2)):
+        with osb.at_terminal("ls", "-m", "for=shared", columns=columns, rows=rows) as listing:
+            assert listing.end() == 0
+            assert shared.encode() in listing.screen.replace(b"\r\n", b"")
+        with osb.at_terminal("exec", "-it", shared, "--", "sh", "-c", "stty size; exit 4",
+                             columns=columns, rows=rows) as run:
+            assert run.end() == 4
+        with osb.at_terminal("code", shared, "-l", "bash", columns=columns, rows=rows) as code:
+            code.expect(">>> ")
+            code.type("exit_code=$((40+3)); echo v$exit_code\r")
+            code.expect("v43")
+            code.type(b"\x04")
+            assert code.end() == 0
 
 
 def test_a_server_that_is_too_old(osb):

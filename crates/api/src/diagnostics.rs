@@ -65,6 +65,30 @@ pub enum DiagnosticDelivery {
     Url,
 }
 
+/// One event of the answer of `GET /sandboxes/{id}/logs`. A stream that ends without `end` was cut
+/// off.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(tag = "type", rename_all = "lowercase")]
+pub enum LogEvent {
+    /// Something was written.
+    Text {
+        /// What; bytes that are not UTF-8 are replaced.
+        text: String,
+    },
+    /// The sandbox has ended, and nothing more comes.
+    End,
+}
+
+impl LogEvent {
+    /// The event's name on the wire.
+    pub const fn as_str(&self) -> &'static str {
+        match self {
+            Self::Text { .. } => "text",
+            Self::End => "end",
+        }
+    }
+}
+
 /// Query of `GET /sandboxes/{id}/diagnostics/logs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogsQuery {

@@ -159,13 +159,10 @@ fn next_of_remote(error: &opensandbox::Error, config: Option<&Config>) -> Option
     }
 }
 
-/// An answer as servers give it to what they have never heard of.
+/// An answer as servers give it to what they have never heard of: without a code of its own.
 fn is_unknown_request(error: &opensandbox::Error) -> bool {
     let status = error.status().map(|status| status.as_u16());
-    match error.code() {
-        None => matches!(status, Some(404 | 405 | 501)),
-        Some(_) => status == Some(501),
-    }
+    error.code().is_none() && matches!(status, Some(404 | 405 | 501))
 }
 
 /// Prints an error for people, or for programs that asked for JSON or YAML.

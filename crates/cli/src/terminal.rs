@@ -6,8 +6,14 @@
 use std::io::{self, Read as _};
 use std::os::fd::AsFd as _;
 
-use rustix::termios::{OptionalActions, Termios, isatty, tcgetattr, tcgetwinsize, tcsetattr};
+use rustix::termios::{
+    InputModes, LocalModes, OptionalActions, SpecialCodeIndex, Termios, isatty, tcgetattr,
+    tcgetwinsize, tcsetattr,
+};
 use tokio::sync::mpsc;
+
+/// A key for nothing, as Linux has it.
+const DISABLED: u8 = 0;
 
 /// Columns and rows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +65,27 @@ impl Raw {
         raw.make_raw();
         // Not flushed: what was typed ahead is meant for the other end.
         tcsetattr(stdin.as_fd(), OptionalActions::Drain, &raw)?;
+        Ok(Self { before })
+    }
+}
+
+impl Raw {
+    /// Hands keys on one by one and unshown from now, except those that interrupt; output is as it
+    /// was. Nothing changes between what is typed ahead and what is typed when asked.
+    pub fn keys() -> io::Result<Self> {
+        let stdin = io::stdin();
+        let before = tcgetattr(stdin.as_fd())?;
+        let mut keys = before.clone();
+        keys.local_modes
+            .remove(LocalModes::ICANON | LocalModes::ECHO | LocalModes::IEXTEN);
+        keys.input_modes
+            .remove(InputModes::ICRNL | InputModes::IXON);
+        keys.special_codes[SpecialCodeIndex::VMIN] = 1;
+        keys.special_codes[SpecialCodeIndex::VTIME] = 0;
+        // Nobody would put the terminal back: they stop or end the program at once.
+        keys.special_codes[SpecialCodeIndex::VSUSP] = DISABLED;
+        keys.special_codes[SpecialCodeIndex::VQUIT] = DISABLED;
+        tcsetattr(stdin.as_fd(), OptionalActions::Drain, &keys)?;
         Ok(Self { before })
     }
 }

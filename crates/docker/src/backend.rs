@@ -455,6 +455,15 @@ impl Backend for Docker {
         logs::read(&self.shared.engine, &sandbox, query).await
     }
 
+    async fn follow_logs(
+        &self,
+        id: &SandboxId,
+        query: LogQuery,
+    ) -> Result<mpsc::Receiver<String>, Error> {
+        let sandbox = self.shared.index.here(id)?;
+        Ok(logs::follow(&self.shared.engine, &sandbox, query))
+    }
+
     async fn describe(&self, id: &SandboxId) -> Result<String, Error> {
         let sandbox = self.shared.index.here(id)?;
         describe::describe(&self.shared.engine, &sandbox).await

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use bollard::query_parameters::LogsOptionsBuilder;
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
-use lifecycle::backend::{Error, LogQuery, Logs};
+use lifecycle::backend::{Error, LOG_PIECES, LogQuery, Logs};
+use tokio::sync::mpsc;
 
 use crate::engine::{Engine, Failure, chain};
 use crate::handoff::SERVING;
@@ -47,6 +48,51 @@ pub(crate) async fn read(
             source: std::io::Error::other(chain(&other)),
         },
     })
+}
+
+/// The newest lines and what comes, until the engine says that there is no more: it does when the
+/// container has ended.
+pub(crate) fn follow(
+    engine: &Engine,
+    sandbox: &Sandbox,
+    query: LogQuery,
+) -> mpsc::Receiver<String> {
+    let options = LogsOptionsBuilder::default()
+        .stdout(true)
+        .stderr(true)
+        .follow(true)
+        .tail(&query.tail_lines.to_string());
+    let mut reports = engine
+        .api
+        .logs(&sandbox.container, Some(options.build()))
+        .boxed();
+    let (send, pieces) = mpsc::channel(LOG_PIECES);
+    let id = sandbox.id.clone();
+    tokio::spawn(async move {
+        loop {
+            let report = tokio::select! {
+                report = reports.next() => report,
+                () = send.closed() => return,
+            };
+            let bytes = match report {
+                Some(Ok(report)) => report.into_bytes(),
+                Some(Err(error)) => {
+                    tracing::warn!(%id, error = %chain(&error), "a log is no longer followed");
+                    return;
+                }
+                None => return,
+            };
+            // The daemon's own word to the backend; the engine hands out lines one by one.
+            if bytes == SERVING.as_bytes() {
+                continue;
+            }
+            let text = String::from_utf8_lossy(&bytes).into_owned();
+            if send.send(text).await.is_err() {
+                return;
+            }
+        }
+    });
+    pieces
 }
 
 /// The newest lines.

@@ -98,6 +98,15 @@ pub trait Backend: Send + Sync + 'static {
     /// Output of PID 1 and of the entrypoint, oldest first, within the limits asked for.
     async fn logs(&self, id: &SandboxId, query: LogQuery) -> Result<Logs, Error>;
 
+    /// The same as it is written: first the newest lines within the limits asked for, then what
+    /// comes, until the sandbox has ended and its last words were given. Nobody need read to the
+    /// end.
+    async fn follow_logs(
+        &self,
+        id: &SandboxId,
+        query: LogQuery,
+    ) -> Result<mpsc::Receiver<String>, Error>;
+
     /// A human-readable description of the sandbox for diagnostics. Carries no secret.
     async fn describe(&self, id: &SandboxId) -> Result<String, Error>;
 
@@ -325,6 +334,10 @@ pub struct LogQuery {
     /// At most this many bytes, cut at the front.
     pub max_bytes: usize,
 }
+
+/// Pieces of a log that wait for whoever follows it; a sandbox never waits for a reader, since its
+/// log is kept beside.
+pub const LOG_PIECES: usize = 16;
 
 /// Log text.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 use api::id::{SandboxId, SnapshotId};
 use jiff::Timestamp;
 use secrecy::SecretString;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{self, Backend, Capabilities, ConnectError, LogQuery, Logs, Stream, Target};
@@ -397,6 +397,21 @@ impl Service {
             Err(backend::Error::NotFound(_)) if state == State::Pending || state.has_ended() => {
                 Ok(Logs::default())
             }
+            other => Ok(other?),
+        }
+    }
+
+    /// The same as it is written, until the sandbox has ended.
+    pub async fn follow_logs(
+        &self,
+        id: &SandboxId,
+        query: LogQuery,
+    ) -> Result<mpsc::Receiver<String>, Error> {
+        let state = self.get(id)?.status.state;
+        let logs = self.shared.backend.follow_logs(id, query);
+        match within("reading the logs", deadlines::DIAGNOSE, logs).await? {
+            // One that is gone has said everything.
+            Err(backend::Error::NotFound(_)) if state.has_ended() => Ok(mpsc::channel(1).1),
             other => Ok(other?),
         }
     }

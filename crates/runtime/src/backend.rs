@@ -14,8 +14,8 @@ use std::time::Duration;
 use api::id::{SandboxId, SnapshotId};
 use async_trait::async_trait;
 use lifecycle::backend::{
-    Backend, Capabilities, ConnectError, Created, Error, Event, LogQuery, Logs, Observed, Platform,
-    PullProgress, SnapshotDetails, Source, Spec, Stock, Stream, Target,
+    Backend, Capabilities, ConnectError, Created, Error, Event, LOG_PIECES, LogQuery, Logs,
+    Observed, Platform, PullProgress, SnapshotDetails, Source, Spec, Stock, Stream, Target,
 };
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
@@ -28,6 +28,7 @@ use crate::sandbox::adopt::{self, Found};
 use crate::sandbox::bounded;
 use crate::sandbox::build::{LOG_FILE, failed};
 use crate::sandbox::create::{chain, create, image_error};
+use crate::sandbox::follow::Follower;
 use crate::sandbox::skeleton::Skeletons;
 use crate::sandbox::{Sandbox, State, logs, removal, snapshot, volume};
 use crate::spawner::Spawner;
@@ -550,6 +551,34 @@ impl Backend for Embedded {
             .await
             .map_err(|error| Error::Internal(format!("{action} panicked: {error}")))?
             .map_err(|source| failed(action, source))
+    }
+
+    async fn follow_logs(
+        &self,
+        id: &SandboxId,
+        query: LogQuery,
+    ) -> Result<mpsc::Receiver<String>, Error> {
+        let sandbox = self.shared.here(id)?;
+        let path = sandbox.directory().join(LOG_FILE);
+        let action = format!("following the log of sandbox {id}");
+        let opened = Follower::open(&path, query);
+        let (follower, first) = opened.map_err(|source| failed(action, source))?;
+        let (send, pieces) = mpsc::channel(LOG_PIECES);
+        let (id, stop) = (id.clone(), self.shared.stop.clone());
+        tokio::spawn(async move {
+            let ended = async {
+                let _ = sandbox.ended_with().await;
+            };
+            tokio::select! {
+                () = stop.cancelled() => {}
+                done = follower.run(first, ended, send) => {
+                    if let Err(error) = done {
+                        tracing::warn!(%id, %error, "a log is no longer followed");
+                    }
+                }
+            }
+        });
+        Ok(pieces)
     }
 
     async fn describe(&self, id: &SandboxId) -> Result<String, Error> {

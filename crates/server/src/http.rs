@@ -183,6 +183,7 @@ fn contract() -> Router<App> {
             "/sandboxes/{id}/networkpolicy",
             any(unsupported::network_policy),
         )
+        .route("/sandboxes/{id}/logs", get(diagnostics::follow))
         .route("/sandboxes/{id}/diagnostics/logs", get(diagnostics::logs))
         .route(
             "/sandboxes/{id}/diagnostics/events",

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use api::diagnostics::DiagnosticContent;
+use api::diagnostics::{DiagnosticContent, LogEvent};
 use api::endpoint::Endpoint;
 use api::event::{AuditEventsQuery, LifecycleEvent, ListAuditEventsResponse};
 use api::network_policy::{NetworkPolicy, NetworkRule, PolicyStatus};
@@ -393,6 +393,19 @@ impl Client {
             .query(query.to_owned());
         let bytes = request.bytes_answer().await?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// Extension: what a sandbox's main program prints, as it does, after at most `tail` of the
+    /// lines before. The last event is `End`; a stream that ends without it was cut off.
+    pub async fn follow_logs(
+        &self,
+        id: &str,
+        tail: Option<u64>,
+    ) -> Result<impl Stream<Item = Result<LogEvent>> + Send + use<>> {
+        let tail = tail.map(|tail| tail.to_string());
+        let query = QueryWriter::new().optional("tail", tail.as_deref());
+        let request = self.target.get(path(id, "/logs")?).query(query.finish());
+        Ok(execution::values(request.send().await?, "a log"))
     }
 
     /// Extension: what happens to sandboxes, as it happens; of one sandbox only, and only after

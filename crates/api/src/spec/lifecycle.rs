@@ -6,7 +6,7 @@ mod stock;
 
 use super::document::{Frame, Schemas};
 use super::operation::{COUNT, Operation, POSITIVE, Shape};
-use crate::diagnostics::DiagnosticContent;
+use crate::diagnostics::{DiagnosticContent, LogEvent};
 use crate::endpoint::Endpoint;
 use crate::error::ErrorBody;
 use crate::event::{LifecycleEvent, ListAuditEventsResponse};
@@ -69,6 +69,7 @@ pub(super) fn frame() -> Frame {
             .with::<ListTemplatesResponse>()
             .with::<MetricsEvent>()
             .with::<LifecycleEvent>()
+            .with::<LogEvent>()
             .with::<ListAuditEventsResponse>()
             .with::<ListImagesResponse>()
             .with::<PullImageRequest>()

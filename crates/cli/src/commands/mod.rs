@@ -29,6 +29,7 @@ mod vault;
 use crate::app::App;
 use crate::args::Command;
 use crate::error::Error;
+use crate::interrupts::Interrupts;
 
 /// What a command answers: its exit code.
 type Outcome = Result<u8, Error>;
@@ -45,7 +46,7 @@ pub(crate) async fn run(app: App, command: Command) -> Outcome {
         Command::Shell(args) => shell::shell(app, &args).await,
         Command::Attach(args) => shell::attach(app, &args).await,
         Command::Code(args) => code::run(app, &args).await,
-        Command::Cp(args) => copy::run(app, &args).await,
+        Command::Cp(args) => until_interrupted(copy::run(app, &args)).await,
         Command::Logs(args) => logs::run(app, &args).await,
         Command::PortForward(args) => forward::run(app, &args).await,
         Command::Ls(args) => sandbox::list(app, &args).await,
@@ -56,12 +57,12 @@ pub(crate) async fn run(app: App, command: Command) -> Outcome {
         Command::Snapshot(args) => snapshot::run(app, args).await,
         Command::Template(args) => template::run(app, args).await,
         Command::Command(args) => command::run(app, args).await,
-        Command::File(args) => file::run(app, args).await,
+        Command::File(args) => until_interrupted(file::run(app, args)).await,
         Command::Egress(args) => egress::run(app, args).await,
         Command::CredentialVault(args) => vault::run(app, args).await,
         Command::Diagnostics(args) => diagnostics::stable(app, args).await,
         Command::Devops(args) => diagnostics::devops(app, args).await,
-        Command::Image(args) => stock::image(app, args).await,
+        Command::Image(args) => until_interrupted(stock::image(app, args)).await,
         Command::Volume(args) => stock::volume(app, args).await,
         Command::Config(args) => config::run(app, args),
         Command::Skills(args) => skills::run(app, &args),
@@ -71,6 +72,16 @@ pub(crate) async fn run(app: App, command: Command) -> Outcome {
         Command::Server(_) => Err(elsewhere("server")),
         Command::Doctor(_) => Err(elsewhere("doctor")),
         Command::Mcp(_) => Err(elsewhere("mcp")),
+    }
+}
+
+/// Does the work to its end, or leaves it at Ctrl-C: what was staged goes with it, and so does the
+/// line that says how far it is.
+async fn until_interrupted(work: impl Future<Output = Outcome>) -> Outcome {
+    let mut interrupts = Interrupts::listen()?;
+    tokio::select! {
+        outcome = work => outcome,
+        code = interrupts.next() => Ok(code),
     }
 }
 

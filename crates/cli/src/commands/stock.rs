@@ -17,7 +17,6 @@ use super::{DONE, Outcome, local};
 use crate::app::App;
 use crate::args::local::{Image, ImageCommand, Volume, VolumeCommand};
 use crate::error::Error;
-use crate::interrupts::Interrupts;
 use crate::output::{Message, Record};
 use crate::progress::{Progress, bytes};
 
@@ -108,20 +107,10 @@ fn rows(image: &ImageInfo) -> Vec<Record> {
 
 /// Lets the server bring an image to itself; answers its id.
 async fn pull(images: &Images, request: &PullImageRequest) -> Result<String, Error> {
-    let mut interrupts = Interrupts::listen()?;
     let mut progress = Progress::new(request.image.uri.clone(), None, true);
-    let events = tokio::select! {
-        events = images.pull(request) => events?,
-        _ = interrupts.next() => return Err(Error::Interrupted),
-    };
-    let mut events = pin!(events);
+    let mut events = pin!(images.pull(request).await?);
     loop {
-        let event = tokio::select! {
-            event = events.next() => event.transpose()?,
-            // What has come stays, and the next pull goes on from there.
-            _ = interrupts.next() => return Err(Error::Interrupted),
-        };
-        match event {
+        match events.next().await.transpose()? {
             Some(PullEvent::Resolved { total_bytes, .. }) => progress.set_total(total_bytes),
             Some(PullEvent::Downloaded { bytes }) => progress.set(bytes),
             Some(PullEvent::Unpacked { .. }) => {}
@@ -144,7 +133,6 @@ async fn pull(images: &Images, request: &PullImageRequest) -> Result<String, Err
 
 /// Sends an archive or a directory to the server; answers the ids of what was in it.
 async fn import(images: &Images, path: &Path, name: Option<&str>) -> Result<Vec<String>, Error> {
-    let mut interrupts = Interrupts::listen()?;
     let (pieces, length) = pieces_of(path).map_err(|error| Error::file("read", path, error))?;
     let mut progress = Progress::new(path.display().to_string(), length, true);
     let (stream, mut counted) = counting(pieces);
@@ -153,7 +141,6 @@ async fn import(images: &Images, path: &Path, name: Option<&str>) -> Result<Vec<
         tokio::select! {
             Some(more) = counted.recv() => progress.add(more),
             done = &mut importing => return Ok(done?.ids),
-            _ = interrupts.next() => return Err(Error::Interrupted),
         }
     }
 }

@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use jiff::{SignedDuration, Timestamp};
+use tokio::sync::mpsc;
 
-use super::world::{Failure, World, ensure};
+use super::world::{Failure, SOON, World, ensure};
 use super::{Case, case};
 use crate::backend::{Error, LogQuery, ObservedState, Spec};
 
@@ -41,6 +42,8 @@ pub(super) fn cases() -> Vec<Case> {
         case!(logs_hold_what_the_entrypoint_wrote, [Shell]),
         case!(logs_are_cut_as_asked, [Shell]),
         case!(logs_of_an_ended_sandbox_can_be_read, [Shell]),
+        case!(logs_are_followed_to_the_end, [Shell]),
+        case!(logs_of_a_deleted_sandbox_end, [Shell]),
         case!(a_description_carries_no_secret, []),
         case!(many_are_made_at_once, []),
         case!(a_failed_creation_leaves_nothing, []),
@@ -278,6 +281,58 @@ async fn logs_of_an_ended_sandbox_can_be_read(world: &World) -> Result<(), Failu
     let logs = world.backend().logs(&made.id, ALL).await?;
     ensure!(logs.text.contains("last words"), "{:?}", logs.text);
     Ok(())
+}
+
+/// What comes until `word` has, or the end where there is none.
+async fn told(pieces: &mut mpsc::Receiver<String>, word: Option<&str>) -> Result<String, Failure> {
+    let mut text = String::new();
+    let wait = async {
+        while let Some(piece) = pieces.recv().await {
+            text.push_str(&piece);
+            if word.is_some_and(|word| text.contains(word)) {
+                return true;
+            }
+        }
+        word.is_none()
+    };
+    match tokio::time::timeout(SOON, wait).await {
+        Ok(true) => Ok(text),
+        _ => Err(Failure(format!(
+            "waited for {word:?}, and was told {text:?}"
+        ))),
+    }
+}
+
+async fn logs_are_followed_to_the_end(world: &World) -> Result<(), Failure> {
+    let script =
+        "echo old; echo first; mkfifo /tmp/go; read x < /tmp/go; echo second; echo last; exit 3";
+    let made = world.create(world.script(script)).await?;
+    let mut all = world.backend().follow_logs(&made.id, ALL).await?;
+    let text = told(&mut all, Some("first\n")).await?;
+    ensure!(text.ends_with("old\nfirst\n"), "{text:?}");
+    let one = LogQuery {
+        tail_lines: 1,
+        ..ALL
+    };
+    let mut tail = world.backend().follow_logs(&made.id, one).await?;
+    let text = told(&mut tail, Some("first\n")).await?;
+    ensure!(text == "first\n", "{text:?}");
+    let go = "until [ -p /tmp/go ]; do :; done; echo go > /tmp/go";
+    // The daemon ends with the entrypoint, so this command's own end may be cut off.
+    let _ = tokio::time::timeout(SOON, world.exec(&made, go)).await;
+    for pieces in [&mut all, &mut tail] {
+        let text = told(pieces, None).await?;
+        ensure!(text.starts_with("second\nlast\n"), "{text:?}");
+    }
+    Ok(())
+}
+
+async fn logs_of_a_deleted_sandbox_end(world: &World) -> Result<(), Failure> {
+    let made = world.create(world.script("echo up; sleep 1000")).await?;
+    let mut pieces = world.backend().follow_logs(&made.id, ALL).await?;
+    told(&mut pieces, Some("up\n")).await?;
+    world.delete(&made.id).await?;
+    told(&mut pieces, None).await.map(drop)
 }
 
 async fn a_description_carries_no_secret(world: &World) -> Result<(), Failure> {

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use api::id::{SandboxId, SnapshotId};
 use jiff::Timestamp;
-use tokio::sync::{broadcast, oneshot};
+use tokio::sync::{broadcast, oneshot, watch};
 
 use crate::backend::{
     Capabilities, Error, Event, Exit, ObservedState, SnapshotDetails, Source, Spec,
@@ -119,7 +119,7 @@ struct Item {
     spec: Spec,
     started_at: Timestamp,
     ports: HashSet<u16>,
-    log: String,
+    log: watch::Sender<String>,
 }
 
 impl Default for Backend {
@@ -236,7 +236,7 @@ impl Backend {
     /// Adds to a sandbox's log.
     pub fn log(&self, id: &SandboxId, text: &str) {
         if let Some(sandbox) = self.lock().sandboxes.get_mut(id) {
-            sandbox.log.push_str(text);
+            sandbox.log.send_modify(|log| log.push_str(text));
         }
     }
 
@@ -335,7 +335,7 @@ impl Backend {
             spec: spec.clone(),
             started_at: Timestamp::now(),
             ports: HashSet::new(),
-            log: String::new(),
+            log: watch::Sender::new(String::new()),
         };
         held.sandboxes.insert(spec.id.clone(), sandbox);
         Ok(())

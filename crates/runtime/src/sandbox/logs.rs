@@ -12,11 +12,17 @@ const READ_BYTES_MAX: u64 = 16 << 20;
 /// Reads the newest part of the log at `path`. The log has no times, so `since` can only be
 /// answered as a whole: nothing, if the file was last written before it.
 pub(crate) fn read(path: &Path, query: LogQuery) -> io::Result<Logs> {
-    let mut file = match File::open(path) {
+    let file = match File::open(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Logs::default()),
         Err(error) => return Err(error),
     };
+    let length = file.metadata()?.len();
+    read_until(&file, length, query)
+}
+
+/// The same of an open log, as it was when it had this length.
+pub(crate) fn read_until(mut file: &File, length: u64, query: LogQuery) -> io::Result<Logs> {
     let metadata = file.metadata()?;
     if let Some(since) = query.since {
         let written = jiff::Timestamp::try_from(metadata.modified()?);
@@ -27,10 +33,10 @@ pub(crate) fn read(path: &Path, query: LogQuery) -> io::Result<Logs> {
     let wanted = u64::try_from(query.max_bytes)
         .unwrap_or(u64::MAX)
         .min(READ_BYTES_MAX);
-    let start = metadata.len().saturating_sub(wanted);
+    let start = length.saturating_sub(wanted);
     file.seek(SeekFrom::Start(start))?;
     let mut bytes = Vec::new();
-    file.take(wanted).read_to_end(&mut bytes)?;
+    file.take(length - start).read_to_end(&mut bytes)?;
     Ok(cut(&bytes, start > 0, query))
 }
 

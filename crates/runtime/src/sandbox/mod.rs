@@ -16,6 +16,7 @@ pub(crate) mod build;
 pub(crate) mod copy;
 pub(crate) mod create;
 pub(crate) mod early;
+pub(crate) mod follow;
 pub(crate) mod logs;
 pub(crate) mod record;
 pub(crate) mod removal;

@@ -1,21 +1,27 @@
 //! Diagnostics: what a sandbox wrote and what happened to it. With a `scope` as a JSON
 //! descriptor, without one as the older plain text.
 
+use std::convert::Infallible;
 use std::fmt::Write as _;
 
-use api::diagnostics::{CONTENT_TYPE, DiagnosticContent, DiagnosticDelivery, DiagnosticKind};
+use api::diagnostics::{
+    CONTENT_TYPE, DiagnosticContent, DiagnosticDelivery, DiagnosticKind, LogEvent,
+};
 use api::error::ErrorCode;
 use api::id::SandboxId;
 use api::problem::Problems;
 use api::query::Query;
 use axum::Json;
 use axum::extract::State;
+use axum::response::sse::{Event as Frame, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
+use futures_util::Stream;
 use http::{HeaderName, HeaderValue, StatusCode, header};
 use jiff::{SignedDuration, Timestamp};
 use lifecycle::backend::{LogQuery, Logs};
 use lifecycle::event::Event;
 
+use super::events::HEARTBEAT;
 use super::extract::{OfSandbox, RawQuery};
 use super::{App, Error};
 
@@ -59,6 +65,42 @@ pub(super) async fn logs(
         Some(scope) => described(id, DiagnosticKind::Logs, scope, logs.text, logs.truncated),
         None => plain(logs.text),
     })
+}
+
+/// `GET /sandboxes/{id}/logs`
+pub(super) async fn follow(
+    State(app): State<App>,
+    OfSandbox(id): OfSandbox,
+    RawQuery(query): RawQuery,
+) -> Result<Sse<impl Stream<Item = Result<Frame, Infallible>>>, Error> {
+    let query = parse(&query)?;
+    let mut problems = Problems::new();
+    let tail = query
+        .number("tail", 1..=TAIL_MAX, &mut problems)
+        .unwrap_or(TAIL_DEFAULT);
+    problems.into_result(()).map_err(Error::query)?;
+    let pieces = app
+        .0
+        .service
+        .follow_logs(&id, log_query(tail, None))
+        .await?;
+    let state = (Some(pieces), app.0.spawner.stopping());
+    let frames = futures_util::stream::unfold(state, |(pieces, stopping)| async move {
+        let mut pieces = pieces?;
+        let piece = tokio::select! {
+            // Without the last event: it was cut off.
+            () = stopping.cancelled() => return None,
+            piece = pieces.recv() => piece,
+        };
+        let (event, pieces) = match piece {
+            Some(text) => (LogEvent::Text { text }, Some(pieces)),
+            None => (LogEvent::End, None),
+        };
+        let data = serde_json::to_string(&event).expect("an event is plain data");
+        let frame = Frame::default().event(event.as_str()).data(data);
+        Some((Ok(frame), (pieces, stopping)))
+    });
+    Ok(Sse::new(frames).keep_alive(KeepAlive::new().interval(HEARTBEAT)))
 }
 
 /// `GET /sandboxes/{id}/diagnostics/events`
@@ -129,13 +171,15 @@ async fn read_logs(
     tail: u64,
     since: Option<Timestamp>,
 ) -> Result<Logs, Error> {
-    let tail_lines = usize::try_from(tail).unwrap_or(usize::MAX);
-    let query = LogQuery {
-        tail_lines,
+    Ok(app.0.service.logs(id, log_query(tail, since)).await?)
+}
+
+fn log_query(tail: u64, since: Option<Timestamp>) -> LogQuery {
+    LogQuery {
+        tail_lines: usize::try_from(tail).unwrap_or(usize::MAX),
         since,
         max_bytes: LOG_BYTES_MAX,
-    };
-    Ok(app.0.service.logs(id, query).await?)
+    }
 }
 
 async fn read_events(app: &App, id: &SandboxId, limit: u64) -> Result<Vec<Event>, Error> {

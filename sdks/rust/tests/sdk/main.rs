@@ -17,6 +17,7 @@ mod lifecycle;
 mod pool;
 mod resume;
 mod server;
+mod stock;
 mod terminals;
 
 use std::pin::Pin;
@@ -52,6 +53,9 @@ const CASES: &[Case] = cases![
     lifecycle::pause_snapshot_and_restore,
     lifecycle::errors_say_what_and_which_request,
     lifecycle::extensions_of_the_server,
+    stock::images_come_and_go,
+    stock::volumes_come_and_go,
+    stock::a_log_is_followed,
     lifecycle::a_create_that_cannot_work_leaves_nothing,
     commands::output_codes_and_signals,
     commands::background_logs_and_interrupt,
@@ -65,6 +69,7 @@ const CASES: &[Case] = cases![
     code::contexts_remember,
     code::results_in_every_form,
     terminals::a_terminal_is_left_and_come_back_to,
+    terminals::a_signal_that_ends_a_terminal_is_named,
     resume::a_broken_stream_goes_on_exactly_once,
     resume::a_stream_without_numbers_says_that_it_broke,
     resume::only_what_is_safe_is_sent_again,

@@ -23,6 +23,21 @@ async fn until(connection: &mut TerminalConnection, wanted: &str) -> String {
     seen
 }
 
+pub(crate) async fn a_signal_that_ends_a_terminal_is_named(server: Arc<Server>) {
+    let sandbox = sandbox(&server.client()).await;
+    let terminal = sandbox.terminals().create(None, Some("kill -9 $$")).await;
+    let connection = terminal.unwrap().connect(TerminalOptions::default()).await;
+    let mut connection = connection.unwrap();
+    let end = loop {
+        if let TerminalEvent::Exit { code, signal } =
+            connection.next().await.expect("an end").unwrap()
+        {
+            break (code, signal);
+        }
+    };
+    assert_eq!(end, (-1, Some(9)));
+}
+
 pub(crate) async fn a_terminal_is_left_and_come_back_to(server: Arc<Server>) {
     let sandbox = sandbox(&server.client()).await;
     let terminals = sandbox.terminals();

@@ -1,5 +1,6 @@
 //! What the server tells of itself and keeps a record of, and the way through it into a sandbox.
 
+use super::super::diagnostics::LINES;
 use super::super::operation::{COUNT, Content, OPENMETRICS, Operation, STREAM, Shape, TEXT};
 use super::PORT;
 use crate::event::LAST_EVENT_ID_HEADER;
@@ -13,6 +14,10 @@ pub(super) fn records() -> Vec<Operation> {
     const EVENT: Content = Content {
         media: STREAM,
         shape: Shape::Named("LifecycleEvent"),
+    };
+    const LOG: Content = Content {
+        media: STREAM,
+        shape: Shape::Named("LogEvent"),
     };
     let new = Operation::new;
     vec![
@@ -39,6 +44,16 @@ pub(super) fn records() -> Vec<Operation> {
             "Only events after this one, as browsers say it.",
         )
         .answers_with(200, "The events.", &[EVENT]),
+        new(
+            "GET",
+            "/sandboxes/{sandboxId}/logs",
+            "followSandboxLogs",
+            "Output of the sandbox as it is written, until the sandbox has ended.",
+        )
+        .extension()
+        .query("tail", LINES, "At most this many of the lines before.")
+        .answers_with(200, "The output.", &[LOG])
+        .errors(&[404]),
         new(
             "GET",
             "/audit-events",

@@ -154,7 +154,7 @@ impl Place<'_> {
             self.sandbox.id()
         );
         self.printer.note(Message::Info, &hello)?;
-        let mut prompt = Prompt::new(language, self.printer.paint());
+        let mut prompt = Prompt::new(language, self.printer.paint())?;
         loop {
             let asked = tokio::select! {
                 asked = prompt.next() => asked,

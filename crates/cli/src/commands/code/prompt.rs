@@ -40,13 +40,15 @@ pub(super) struct Prompt {
     drawn: Drawn,
     /// Lines that are to be run with what comes.
     block: String,
-    can_edit: bool,
+    /// The terminal, where its cursor can be moved.
+    raw: Option<Raw>,
 }
 
 impl Prompt {
-    pub(super) fn new(language: &'static str, paint: Paint) -> Self {
+    pub(super) fn new(language: &'static str, paint: Paint) -> io::Result<Self> {
         let can_edit = std::env::var_os("TERM").is_some_and(|kind| kind != "dumb");
-        Self {
+        let raw = can_edit.then(Raw::keys).transpose()?;
+        Ok(Self {
             language,
             paint,
             typed: terminal::input(),
@@ -55,13 +57,12 @@ impl Prompt {
             line: Line::default(),
             drawn: Drawn::default(),
             block: String::new(),
-            can_edit,
-        }
+            raw,
+        })
     }
 
     /// The next block. Waiting for it may be given up and taken up again.
     pub(super) async fn next(&mut self) -> io::Result<Asked> {
-        let raw = self.can_edit.then(Raw::enter).transpose()?;
         self.draw()?;
         loop {
             let Some(key) = self.waiting.pop_front() else {
@@ -74,7 +75,6 @@ impl Prompt {
             match key {
                 Key::Enter => {
                     if let Some(block) = self.enter()? {
-                        drop(raw);
                         return Ok(Asked::Block(block));
                     }
                 }
@@ -94,7 +94,7 @@ impl Prompt {
                 key => {
                     self.line.press(key);
                     // Keys that come together are drawn together.
-                    if self.can_edit && self.waiting.is_empty() {
+                    if self.raw.is_some() && self.waiting.is_empty() {
                         self.draw()?;
                     }
                 }
@@ -111,7 +111,7 @@ impl Prompt {
 
     /// Takes the line; gives the block that it completes.
     fn enter(&mut self) -> io::Result<Option<String>> {
-        if self.can_edit {
+        if self.raw.is_some() {
             self.line.press(Key::End);
             self.draw()?;
             self.below("")?;
@@ -134,7 +134,7 @@ impl Prompt {
             FURTHER
         };
         let prompt = self.paint.apply(Style::Id, plain);
-        if !self.can_edit {
+        if self.raw.is_none() {
             return write(&prompt);
         }
         let columns = terminal::size().map_or(COLUMNS, |size| usize::from(size.columns));

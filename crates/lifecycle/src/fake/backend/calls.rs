@@ -10,8 +10,8 @@ use tokio::sync::{broadcast, mpsc};
 
 use super::{Backend, Call, Item, STREAM, name_of};
 use crate::backend::{
-    Capabilities, ConnectError, Created, Error, Event, LogQuery, Logs, Observed, ObservedState,
-    Platform, PullProgress, SnapshotDetails, Source, Spec, Stream, Target,
+    Capabilities, ConnectError, Created, Error, Event, LOG_PIECES, LogQuery, Logs, Observed,
+    ObservedState, Platform, PullProgress, SnapshotDetails, Source, Spec, Stream, Target,
 };
 use crate::fake::http;
 
@@ -274,7 +274,8 @@ impl crate::backend::Backend for Backend {
             .sandboxes
             .get(id)
             .ok_or_else(|| Error::NotFound(id.clone()))?;
-        let lines: Vec<_> = sandbox.log.split_inclusive('\n').collect();
+        let log = sandbox.log.borrow();
+        let lines: Vec<_> = log.split_inclusive('\n').collect();
         let skip = lines.len().saturating_sub(query.tail_lines);
         let mut text = lines[skip..].concat();
         let mut cut = text.len().saturating_sub(query.max_bytes);
@@ -283,9 +284,53 @@ impl crate::backend::Backend for Backend {
         }
         text.drain(..cut);
         Ok(Logs {
-            truncated: text.len() < sandbox.log.len(),
+            truncated: text.len() < log.len(),
             text,
         })
+    }
+
+    async fn follow_logs(
+        &self,
+        id: &SandboxId,
+        query: LogQuery,
+    ) -> Result<mpsc::Receiver<String>, Error> {
+        let mut events = self.events();
+        let (mut log, mut seen) = {
+            let held = self.lock();
+            let item = held.sandboxes.get(id);
+            let item = item.ok_or_else(|| Error::NotFound(id.clone()))?;
+            let seen = item.log.borrow().len();
+            (item.log.subscribe(), seen)
+        };
+        let first = self.logs(id, query).await?.text;
+        let is_over = matches!(self.inspect(id).await?.state, ObservedState::Exited(_));
+        let (send, pieces) = mpsc::channel(LOG_PIECES);
+        let id = id.clone();
+        tokio::spawn(async move {
+            let mut piece = first;
+            let mut is_over = is_over;
+            loop {
+                if !piece.is_empty() && send.send(piece).await.is_err() {
+                    return;
+                }
+                piece = log.borrow_and_update()[seen..].to_owned();
+                seen += piece.len();
+                if !piece.is_empty() {
+                    continue;
+                }
+                if is_over {
+                    return;
+                }
+                tokio::select! {
+                    changed = log.changed() => is_over |= changed.is_err(),
+                    event = events.recv() => {
+                        is_over |= matches!(event, Ok(Event::Exited { id: of, .. }) if of == id);
+                    }
+                    () = send.closed() => return,
+                }
+            }
+        });
+        Ok(pieces)
     }
 
     async fn describe(&self, id: &SandboxId) -> Result<String, Error> {
