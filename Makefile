@@ -81,8 +81,9 @@ test-cli: build ## osb in real terminals, and beside the published one.
 	tests/cli/run
 
 .PHONY: bench-cli
-bench-cli: build ## Start-up time and memory of osb beside the published one.
+bench-cli: build ## Start-up time and memory of osb and its MCP server beside the published ones.
 	tests/cli/run --collect-only -q >/dev/null
+	tests/clients/mcp/run --collect-only -q >/dev/null
 	tests/cli/bench
 
 .PHONY: bench-execd
