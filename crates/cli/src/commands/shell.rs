@@ -142,14 +142,12 @@ async fn visit(
     let mut typed = terminal::input();
     let mut is_typing = true;
     let mut resized = signal(SignalKind::window_change())?;
+    // Before any key, so that whatever the keys start finds the right size.
+    resize(input).await;
     loop {
         tokio::select! {
             event = output.next() => {
-                let event = event.transpose()?;
-                if event == Some(TerminalEvent::Connected) {
-                    resize(input).await;
-                }
-                if let Some(end) = show(event)? {
+                if let Some(end) = show(event.transpose()?)? {
                     return Ok(end);
                 }
             }
