@@ -103,6 +103,12 @@ test-sdk: ## The Rust SDK against a real server. Needs root.
 	cargo build --locked -p osb -p execd
 	cargo test --locked -p opensandbox --test sdk
 
+.PHONY: test-reference
+test-reference: ## The Rust SDK at the published server, on a Docker engine of its own (root). Installs it (280 MB).
+	cargo build --locked -p execd
+	cargo build --locked -p opensandbox --example every_server
+	tests/reference/run
+
 .PHONY: test-code
 test-code: build ## The published code interpreter at a real server. Needs root.
 	tests/clients/code/run

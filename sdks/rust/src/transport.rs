@@ -416,11 +416,16 @@ async fn refusal(what: String, answer: reqwest::Response) -> Error {
         // A page of HTML says less than the status.
         (!line.is_empty() && !line.starts_with('<') && value.is_null()).then(|| line.to_owned())
     };
+    let details = value.get("detail").and_then(Value::as_array);
+    let details: Vec<String> =
+        details.map_or_else(Vec::new, |list| list.iter().map(detail).collect());
+    // The published server lists what is wrong with a request and says nothing else.
+    let listed = || (!details.is_empty()).then(|| details.join("; "));
     let message = field("message").or_else(|| field("detail"));
     let message = message
+        .or_else(listed)
         .or_else(plain)
         .unwrap_or_else(|| format!("the server answered {reason}"));
-    let details = value.get("detail").and_then(Value::as_array);
     ApiError {
         what,
         status,
@@ -428,7 +433,7 @@ async fn refusal(what: String, answer: reqwest::Response) -> Error {
         message,
         request_id: request_id.or_else(|| field("request_id")),
         retry_after,
-        details: details.map_or_else(Vec::new, |list| list.iter().map(detail).collect()),
+        details,
     }
     .into()
 }
@@ -469,4 +474,31 @@ pub(crate) fn segment(id: &str) -> Result<String> {
     // A query value encodes more than a segment needs, and everything that it must.
     let encoded = api::query::QueryWriter::new().pair("", id).finish();
     Ok(encoded.trim_start_matches('=').to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn message(status: u16, body: &'static str) -> String {
+        let answer = http::Response::builder().status(status).body(body).unwrap();
+        let error = refusal("POST /sandboxes".to_owned(), answer.into()).await;
+        error.api().unwrap().message.clone()
+    }
+
+    #[tokio::test]
+    async fn every_form_of_an_error_has_a_message() {
+        let ours = r#"{"code":"A","message":"no room","detail":[{"loc":["body"],"msg":"x"}]}"#;
+        assert_eq!(message(400, ours).await, "no room");
+        let list = r#"{"detail":[{"loc":["body","timeout"],"msg":"too short"},{"loc":["body",1],"msg":"no"}]}"#;
+        assert_eq!(
+            message(422, list).await,
+            "body.timeout: too short; body.1: no"
+        );
+        let route = r#"{"detail":"Not Found"}"#;
+        assert_eq!(message(404, route).await, "Not Found");
+        assert_eq!(message(503, "Service busy\nx").await, "Service busy");
+        let page = "<html>busy</html>";
+        assert_eq!(message(502, page).await, "the server answered Bad Gateway");
+    }
 }

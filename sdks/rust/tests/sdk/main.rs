@@ -74,6 +74,7 @@ const CASES: &[Case] = cases![
     resume::a_stream_without_numbers_says_that_it_broke,
     resume::only_what_is_safe_is_sent_again,
     examples::the_first_sandbox_runs,
+    examples::every_part_of_every_server_works_at_ours,
     pool::sandboxes_are_ready_before_they_are_asked_for,
 ];
 
