@@ -12,6 +12,9 @@ import time
 # What a test waits for comes within this, also on a busy machine.
 WAIT_SECONDS = 40
 
+# No program prints this.
+END = b"\0end of output\0"
+
 
 class Terminal:
     def __init__(self, command, environment, columns, rows):
@@ -56,12 +59,25 @@ class Terminal:
         return before.decode(errors="replace")
 
     def end(self):
-        """The exit code, once the program has ended, and the terminal is as it was."""
-        end = time.monotonic() + WAIT_SECONDS
-        while self.process.poll() is None:
+        """The exit code, once the program has ended, all it printed is on the screen, and the terminal is as it was."""
+        until = time.monotonic() + WAIT_SECONDS
+        ended = os.pidfd_open(self.process.pid)
+        try:
             # Read on: a program that prints must not wait for us.
-            if select.select([self.master], [], [], 0.05)[0]:
+            while ended not in (ready := select.select([self.master, ended], [], [], max(until - time.monotonic(), 0))[0]):
+                assert ready, f"has not ended: {self.screen.decode(errors='replace')!r}"
                 self.screen += os.read(self.master, 65536)
-            assert time.monotonic() < end, f"has not ended: {self.screen.decode(errors='replace')!r}"
+        finally:
+            os.close(ended)
+        # What was printed passes through the kernel's queue behind the program's end; what we print
+        # now comes after it.
+        while select.select([self.master], [], [], 0)[0]:
+            self.screen += os.read(self.master, 65536)
+        os.write(self.slave, END)
+        while END not in self.screen:
+            assert select.select([self.master], [], [], max(until - time.monotonic(), 0))[0], "the end is not to be seen"
+            self.screen += os.read(self.master, 65536)
+        self.screen = self.screen.replace(END, b"")
         assert termios.tcgetattr(self.slave) == self.before, "the terminal is not as it was"
+        self.process.wait()
         return self.process.returncode
