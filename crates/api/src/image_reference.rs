@@ -68,19 +68,20 @@ impl ImageReference {
         self.digest().or(self.tag()).unwrap_or(DEFAULT_TAG)
     }
 
-    /// As users write it: without the default registry and its `library/`.
+    /// As users write it: without the default registry and its `library/`, unless what is left would
+    /// be read as another registry's.
     pub fn familiar(&self) -> String {
-        let repository = match self.registry.as_str() {
-            DEFAULT_REGISTRY => {
-                let short = self.repository.strip_prefix("library/");
-                short
-                    .filter(|rest| !rest.contains('/'))
-                    .unwrap_or(&self.repository)
-                    .to_owned()
-            }
-            registry => format!("{registry}/{}", self.repository),
+        let short = match self.repository.strip_prefix("library/") {
+            Some(rest) if !rest.contains('/') => rest,
+            _ => &self.repository,
         };
-        format!("{repository}{}", Suffix(self))
+        let is_misread = short
+            .split_once('/')
+            .is_some_and(|(first, _)| names_registry(first));
+        if self.registry != DEFAULT_REGISTRY || is_misread {
+            return self.to_string();
+        }
+        format!("{short}{}", Suffix(self))
     }
 }
 
@@ -141,12 +142,17 @@ fn split_tag(text: &str) -> Result<(&str, Option<&str>), &'static str> {
     Ok((name, Some(tag)))
 }
 
-/// The first part names a registry when it could not be part of a repository.
+/// Whether the first part of a name is a registry: when it looks like a host and not like a part of
+/// a repository.
+fn names_registry(first: &str) -> bool {
+    let has_upper_case = first.bytes().any(|b| b.is_ascii_uppercase());
+    first.contains(['.', ':']) || first == "localhost" || has_upper_case
+}
+
 fn split_registry(name: &str) -> Result<(&str, String), &'static str> {
-    let first_and_rest = name.split_once('/').filter(|(first, _)| {
-        let has_upper_case = first.bytes().any(|b| b.is_ascii_uppercase());
-        first.contains(['.', ':']) || *first == "localhost" || has_upper_case
-    });
+    let first_and_rest = name
+        .split_once('/')
+        .filter(|(first, _)| names_registry(first));
     let (registry, repository) = match first_and_rest {
         Some((registry, rest)) => (registry, rest),
         None => (DEFAULT_REGISTRY, name),
@@ -260,6 +266,11 @@ mod tests {
 
     #[test]
     fn short_names_are_docker_hub() {
+        check(
+            "docker.io/er.io/o",
+            "docker.io/er.io/o",
+            "docker.io/er.io/o",
+        );
         check("python", "docker.io/library/python", "python");
         check(
             "python:3.11",
