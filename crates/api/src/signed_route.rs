@@ -52,6 +52,9 @@ pub enum RouteError {
     /// Its port is not one.
     #[error("the route's port is not a number from 1 to 65535")]
     BadPort,
+    /// It has a slash, which no host name has.
+    #[error("the route has a slash; in a host name it must be <sandbox id>-<port>")]
+    NotAHost,
     /// It has no id.
     #[error("the route names no sandbox; it must be <sandbox id>-<port> or /<sandbox id>/<port>")]
     NoSandbox,
@@ -147,6 +150,10 @@ impl Route {
             .or_else(|| text.strip_prefix("http://"))
             .unwrap_or(text);
         let label = without_scheme.split('.').next().unwrap_or_default();
+        // No host name holds a slash; an id with one would not read back from a path either.
+        if label.contains('/') {
+            return Err(RouteError::NotAHost);
+        }
         if let Some(signed) = parse_signed_label(label) {
             return Ok(signed);
         }
@@ -393,6 +400,9 @@ mod tests {
         assert_eq!(Route::parse_host("-80"), Err(RouteError::NoSandbox));
         for text in ["a-0", "a-65536", "a-+80", "a-080", "a-", "a-x"] {
             assert_eq!(Route::parse_host(text), Err(RouteError::BadPort), "{text}");
+        }
+        for text in ["http://https://-3", "a/b-80", "a/b-80-0-8ccd73a1a"] {
+            assert_eq!(Route::parse_host(text), Err(RouteError::NotAHost), "{text}");
         }
         assert_eq!(
             Route::parse_host(&"a".repeat(600)),
