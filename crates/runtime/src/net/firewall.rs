@@ -90,15 +90,19 @@ pub(super) fn install(config: &Config) -> Result<(), Error> {
     let to_resolver = Match::OutputName(resolver_prefix(&config.prefix));
     let answers = Match::Established;
 
+    // Every packet of the host passes the hooks, also those between its own programs. So what is
+    // not of a sandbox meets two comparisons there, and the rules are in chains of their own.
+    ruleset.side_chain("from_inside");
+    ruleset.drop("from_inside", &[&Match::Protocol(PROTOCOL_IPV6)]);
+    ruleset.drop("from_inside", &[&Match::NotFrom(config.addresses)]);
+    ruleset.drop("from_inside", &[&Match::ForeignSource]);
+    ruleset.drop("from_inside", &[&Match::ToHost]);
+    for (address, length, _) in DENIED {
+        ruleset.drop("from_inside", &[&Match::To(address, length)]);
+    }
     ruleset.chain("arrival", "filter", HOOK_PREROUTING, PRIORITY_RAW);
     for from in [&from_sandbox, &from_resolver] {
-        ruleset.drop("arrival", &[from, &Match::Protocol(PROTOCOL_IPV6)]);
-        ruleset.drop("arrival", &[from, &Match::NotFrom(config.addresses)]);
-        ruleset.drop("arrival", &[from, &Match::ForeignSource]);
-        ruleset.drop("arrival", &[from, &Match::ToHost]);
-        for (address, length, _) in DENIED {
-            ruleset.drop("arrival", &[from, &Match::To(address, length)]);
-        }
+        ruleset.jump("arrival", from, "from_inside");
     }
 
     ruleset.chain("to_host", "filter", HOOK_INPUT, PRIORITY_FILTER);
@@ -107,10 +111,12 @@ pub(super) fn install(config: &Config) -> Result<(), Error> {
 
     // The host's own processes reach sandboxes through their namespaces, where the caller has
     // been checked, and not by address. Only errors about packets in transit pass.
+    ruleset.side_chain("to_inside");
+    ruleset.accept("to_inside", &[&Match::Layer4(ICMP), &answers]);
+    ruleset.drop("to_inside", &[]);
     ruleset.chain("from_host", "filter", HOOK_OUTPUT, PRIORITY_FILTER);
     for to in [&to_sandbox, &to_resolver] {
-        ruleset.accept("from_host", &[to, &Match::Layer4(ICMP), &answers]);
-        ruleset.drop("from_host", &[to]);
+        ruleset.jump("from_host", to, "to_inside");
     }
 
     ruleset.chain("through", "filter", HOOK_FORWARD, PRIORITY_FILTER);

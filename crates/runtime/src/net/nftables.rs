@@ -176,6 +176,31 @@ impl Ruleset {
             });
     }
 
+    /// A chain that packets come to from another one only.
+    pub(super) fn side_chain(&mut self, name: &str) {
+        self.batch
+            .push("making a firewall chain", NEW_CHAIN, CREATE, &HEADER, |a| {
+                a.text(1, &self.table);
+                a.text(3, name);
+            });
+    }
+
+    /// Sends packets through another chain, made before; those it lets pass come back.
+    pub(super) fn jump(&mut self, chain: &str, condition: &Match, to: &str) {
+        const JUMP: i32 = -3;
+        self.rule(chain, &[condition], |rule| {
+            expression(rule, "immediate", |a| {
+                a.u32_be(1, VERDICT_REGISTER);
+                a.nest(2, |a| {
+                    a.nest(2, |a| {
+                        a.u32_be(1, JUMP.cast_unsigned());
+                        a.text(2, to);
+                    });
+                });
+            });
+        });
+    }
+
     pub(super) fn drop(&mut self, chain: &str, matches: &[&Match]) {
         const DROP: u32 = 0;
         self.rule(chain, matches, |rule| verdict(rule, DROP));
