@@ -123,6 +123,11 @@ test-docker: build ## The Docker backend: its own tests, the suite of all backen
 	cargo test --locked -p docker --test docker
 	tests/docker/clients
 
+.PHONY: test-deploy
+test-deploy: build ## deploy/ by a systemd, an engine and compose, which is built with Go the first time (root).
+	tests/deploy/run
+	tests/deploy/compose
+
 .PHONY: test-gvisor
 test-gvisor: ## The Docker backend with gVisor, which is built with Go and takes minutes the first time (root).
 	cargo build --locked -p execd
