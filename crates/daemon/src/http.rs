@@ -2,13 +2,17 @@
 //! any number of TCP and unix listeners, with limits, request ids, and an answer for a handler that
 //! panics.
 //!
+//! A handler can also carry requests on to somebody else, byte by byte (`turns`, `line`, `wire`).
 //! Speaks HTTP/1.1 only. Knows nothing of any route. Bodies are limited where they are read
 //! ([`body::read`]), because uploads and proxied streams have no limit.
 
 pub mod body;
 mod failure;
 mod lanes;
+pub mod line;
 mod request_id;
+mod turns;
+pub mod wire;
 
 use std::convert::Infallible;
 use std::io;
@@ -35,6 +39,7 @@ use tracing::Instrument as _;
 
 pub use failure::Failure;
 use lanes::Lanes;
+pub use line::Line;
 pub use request_id::{REQUEST_ID, RequestId};
 
 use crate::tasks::Spawner;
@@ -109,6 +114,29 @@ pub trait Handler: Send + Sync + 'static {
         request: Request<Incoming>,
         arrival: Arrival,
     ) -> impl Future<Output = Response<Body>> + Send;
+
+    /// Whether it carries on any requests at all.
+    const CARRIES: bool = false;
+
+    /// Whether it carries on requests for this target, as the client wrote it.
+    fn carries(&self, _target: &str) -> bool {
+        false
+    }
+
+    /// Carries one on and sends its answer. The connection is then at the next request, or cannot
+    /// be used any more.
+    fn carry(&self, _line: &mut Line) -> impl Future<Output = Next> + Send {
+        async { Next::Close }
+    }
+}
+
+/// What comes after a request that was carried on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Next {
+    /// Another request.
+    Request,
+    /// The end of the connection.
+    Close,
 }
 
 /// The request id and the peer are extensions of the request, and the id is in every log line.
@@ -138,6 +166,7 @@ pub fn serve(
         lanes: Lanes::start(limits.lanes)?,
         app,
         http: connection_builder(limits),
+        limits,
         spawner: spawner.clone(),
         closed: Notify::new(),
     });
@@ -151,6 +180,7 @@ pub fn serve(
 struct Shell<H> {
     app: H,
     http: http1::Builder,
+    limits: Limits,
     spawner: Spawner,
     lanes: Lanes,
     /// Tells an accept loop that ran out of descriptors that one may be free.
@@ -246,6 +276,20 @@ where
     H: Handler,
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
+    if H::CARRIES {
+        turns::serve(&shell, Box::new(stream), peer).await;
+    } else {
+        serve_all(&shell, stream, peer).await;
+    }
+    shell.closed.notify_waiters();
+}
+
+/// A connection all of whose requests are answered by the handler.
+async fn serve_all<H, S>(shell: &Shell<H>, stream: S, peer: Peer)
+where
+    H: Handler,
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let app = &shell.app;
     let service = service_fn(|request| answer(app, request, peer));
     let mut serving = pin!(
@@ -265,7 +309,6 @@ where
     if let Err(error) = outcome {
         tracing::debug!(error = %crate::error::chain(&error), "a connection ended early");
     }
-    shell.closed.notify_waiters();
 }
 
 /// One request: names it, hands it to the handler, and answers for one that panicked.

@@ -89,7 +89,7 @@ impl App {
         let proxy = Proxy::new(
             service.clone(),
             Arc::clone(&keys),
-            spawner.clone(),
+            &spawner,
             Arc::clone(&metrics),
         );
         let room = match config.server.limit_concurrency {

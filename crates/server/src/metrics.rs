@@ -134,14 +134,7 @@ impl Metrics {
     }
 
     /// Counts an answered request. `route` is the pattern, not the path.
-    pub fn answered(
-        &self,
-        method: &http::Method,
-        route: &str,
-        status: http::StatusCode,
-        took: Duration,
-    ) {
-        let method = method_label(method);
+    pub fn answered(&self, method: &'static str, route: &str, status: u16, took: Duration) {
         let route = route.to_owned();
         self.durations
             .get_or_create(&Route {
@@ -153,7 +146,7 @@ impl Metrics {
             .get_or_create(&Request {
                 method,
                 route,
-                status: status.as_u16(),
+                status,
             })
             .inc();
     }
@@ -198,8 +191,8 @@ impl Metrics {
 }
 
 /// Methods come from clients, and labels must not: anything unusual is `OTHER`.
-fn method_label(method: &http::Method) -> &'static str {
-    match method.as_str() {
+pub(crate) fn method_label(method: &str) -> &'static str {
+    match method {
         "GET" => "GET",
         "HEAD" => "HEAD",
         "POST" => "POST",

@@ -8,9 +8,9 @@
 
 mod headers;
 mod pool;
+mod relay;
 mod route;
 mod tunnel;
-mod upstream;
 mod visitor;
 
 use std::sync::Arc;
@@ -19,20 +19,22 @@ use std::time::Duration;
 use api::id::SandboxId;
 use axum::body::Body;
 use daemon::Spawner;
-use daemon::http::Peer;
-use http::{Method, Request, Response, StatusCode, Uri, Version};
-use hyper::body::Incoming;
-use hyper_util::rt::TokioIo;
+use daemon::http::line::{Buffer, Flow};
+use daemon::http::wire::{Malformed, Message};
+use daemon::http::{Line, Next, Peer};
+use http::{HeaderMap, Response};
 use lifecycle::backend::{Stream, Target};
 use lifecycle::{Sandbox, Service, State};
 use secrecy::ExposeSecret as _;
+use tokio::io::AsyncWriteExt as _;
 
 use crate::access::Keys;
 use crate::metrics::Metrics;
 pub(crate) use headers::ACCESS_TOKEN;
+use headers::Outbound;
 use pool::{Place, Pool};
+use relay::{Carried, Failure, Outgoing, Upstream};
 pub use route::Route;
-use upstream::{Failure, Upstream};
 
 /// How long a request waits for a sandbox to become ready: less than the 30 s after which the
 /// published clients give up, so that they still get our answer.
@@ -52,6 +54,9 @@ pub enum Error {
     /// HTTP's own CONNECT is not a way into a sandbox.
     #[error("CONNECT is not a method of this proxy; use an Upgrade")]
     Connect,
+    /// Where the request ends is not clear.
+    #[error("the request cannot be carried on: {0}")]
+    Malformed(Malformed),
     /// The sandbox, or nothing in it, can be reached.
     #[error(transparent)]
     Lifecycle(#[from] lifecycle::Error),
@@ -73,99 +78,228 @@ struct Inner {
     service: Service,
     keys: Arc<Keys>,
     pool: Arc<Pool>,
-    spawner: Spawner,
     metrics: Arc<Metrics>,
 }
 
+/// What became of a request.
+pub enum Outcome {
+    /// It was answered, with this status.
+    Answered(u16, Next),
+    /// It is to be answered with this.
+    Answer(Response<Body>),
+    /// Its client has gone, or has got a part of an answer that cannot be completed.
+    Gone,
+}
+
+/// A request that may go into its sandbox.
+struct Admitted {
+    sandbox: Arc<Sandbox>,
+    route: Route,
+    head: Vec<u8>,
+    renews: bool,
+    expects_continue: bool,
+    is_repeatable: bool,
+    switch: Switch,
+}
+
+/// Whether a request asks for another protocol.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Switch {
+    No,
+    /// One that the service inside speaks.
+    Protocol,
+    /// A plain byte stream.
+    Raw,
+}
+
 impl Proxy {
-    /// A proxy into the sandboxes of `service`. Tunnels are tasks of `spawner`.
-    pub fn new(service: Service, keys: Arc<Keys>, spawner: Spawner, metrics: Arc<Metrics>) -> Self {
+    /// A proxy into the sandboxes of `service`. What it keeps is looked after by a task of
+    /// `spawner`.
+    pub fn new(
+        service: Service,
+        keys: Arc<Keys>,
+        spawner: &Spawner,
+        metrics: Arc<Metrics>,
+    ) -> Self {
         let pool = Arc::new(Pool::default());
         spawner.spawn("pool", pool::sweep(Arc::clone(&pool), spawner.stopping()));
         Self(Arc::new(Inner {
             service,
             keys,
             pool,
-            spawner,
             metrics,
         }))
     }
 
-    /// Carries one request and its answer.
-    pub async fn forward(
-        &self,
-        request: Request<Incoming>,
-        peer: Peer,
-    ) -> Result<Response<Body>, Error> {
-        let outcome = self.0.forward(request, peer).await;
+    /// Carries one request and its answer. Answers also whether all of the request was read, so
+    /// that another one may follow.
+    pub async fn carry(&self, line: &mut Line) -> (Result<Outcome, Error>, bool) {
+        let admitted = self.0.admit(line);
+        let length = line.request().request_length();
+        line.take_head();
+        let mut outgoing = Outgoing {
+            bytes: Vec::new(),
+            rest: match length {
+                Ok(length) => Flow::new(length),
+                Err(error) => return (Err(Error::Malformed(error)), false),
+            },
+        };
+        let outcome = match admitted {
+            Ok(Ok(mut admitted)) => {
+                outgoing.bytes = std::mem::take(&mut admitted.head);
+                match take_body(line, &mut outgoing) {
+                    Ok(()) => self.0.send(line, admitted, &mut outgoing).await,
+                    Err(error) => Err(error),
+                }
+            }
+            Ok(Err(answer)) => take_body(line, &mut outgoing).map(|()| Outcome::Answer(answer)),
+            Err(refused) => take_body(line, &mut outgoing).and(Err(refused)),
+        };
         self.0.metrics.proxied(&outcome);
-        outcome
+        (outcome, outgoing.rest.is_done())
     }
 }
 
+/// Takes what was read of the body already, to be sent with the head.
+fn take_body(line: &mut Line, outgoing: &mut Outgoing) -> Result<(), Error> {
+    let Outgoing { bytes, rest } = outgoing;
+    let (_, buffer) = line.parts();
+    rest.take(buffer, bytes, relay::TOGETHER_BYTES)
+        .map_err(Error::Malformed)
+}
+
 impl Inner {
-    async fn forward(
-        &self,
-        mut request: Request<Incoming>,
-        peer: Peer,
-    ) -> Result<Response<Body>, Error> {
-        if request.method() == Method::CONNECT {
+    /// Looks at a request and at who sent it. `Ok(Err(_))` is the answer to one that needs to go
+    /// no further.
+    fn admit(&self, line: &Line) -> Result<Result<Admitted, Response<Body>>, Error> {
+        let request = line.request();
+        if request.method() == "CONNECT" {
             return Err(Error::Connect);
         }
-        let route = Route::parse(request.uri().path()).map_err(Error::Route)?;
+        let route = Route::parse(request.target()).map_err(Error::Route)?;
         let sandbox = self.service.get(&route.id)?;
         let token = sandbox.access_token.expose_secret();
-        if let Some(welcome) = visitor::welcome(&request, &route, token) {
-            return Ok(welcome);
+        if let Some(welcome) = visitor::welcome(request, &route, token) {
+            return Ok(Err(welcome));
         }
-        self.authorize(&sandbox, &request, peer)?;
-        self.wait_ready(&sandbox).await?;
-        if sandbox.renew_on_access.is_some() && !headers::skips_renewal(request.headers()) {
-            self.service.touch(&route.id);
-        }
-        let upgrade = headers::upgrade(request.headers());
-        if upgrade.as_ref().is_some_and(tunnel::is_raw) && !route.is_control() {
-            return self.raw(hyper::upgrade::on(&mut request), route).await;
-        }
-        if upgrade.is_some() {
-            let client_side = hyper::upgrade::on(&mut request);
-            let outbound = outbound(request, &route, &sandbox, peer, upgrade)?;
-            return self.upgrade(outbound, client_side, route).await;
-        }
-        let outbound = outbound(request, &route, &sandbox, peer, None)?;
-        let mut response = self.exchange(outbound, &route).await?;
-        headers::clean_response(response.headers_mut(), &route.prefix);
-        Ok(response.map(Body::new))
+        self.authorize(&sandbox, request, line.peer())?;
+        let upgrade = headers::upgrade(request);
+        let switch = match upgrade {
+            None => Switch::No,
+            Some(protocol) if tunnel::is_raw(protocol) && !route.is_control() => Switch::Raw,
+            Some(_) => Switch::Protocol,
+        };
+        let mut head = Vec::with_capacity(1024);
+        let outbound = Outbound {
+            route: &route,
+            peer: line.peer(),
+            length: request.request_length().map_err(Error::Malformed)?,
+            token: route.is_control().then_some(token),
+            upgrade,
+        };
+        headers::write_request(&mut head, request, &outbound);
+        let renews = sandbox.renew_on_access.is_some() && !headers::skips_renewal(request);
+        // RFC 9110, 9.2.2: doing these twice is doing them once.
+        let is_repeatable = matches!(
+            request.method(),
+            "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"
+        );
+        Ok(Ok(Admitted {
+            expects_continue: headers::expects_continue(request),
+            is_repeatable,
+            sandbox,
+            route,
+            head,
+            renews,
+            switch,
+        }))
     }
 
-    /// Sends a request on a connection that is open already, else on a new one.
-    async fn exchange(
+    async fn send(
         &self,
-        mut request: Request<Incoming>,
-        route: &Route,
-    ) -> Result<Response<upstream::Answer>, Error> {
+        line: &mut Line,
+        admitted: Admitted,
+        outgoing: &mut Outgoing,
+    ) -> Result<Outcome, Error> {
+        let Admitted { sandbox, route, .. } = &admitted;
+        self.wait_ready(sandbox).await?;
+        if admitted.renews {
+            self.service.touch(&route.id);
+        }
+        if admitted.switch == Switch::Raw {
+            let stream = self.connect(route).await?;
+            let answer = tunnel::raw_answer(line.request_id().as_str());
+            line.begin_answer();
+            if line.parts().0.write_all(answer.as_bytes()).await.is_err() {
+                return Ok(Outcome::Gone);
+            }
+            return Ok(self.tunnel(line, stream, &Buffer::default(), route).await);
+        }
         let place = Place {
             id: route.id.clone(),
             port: route.port,
             thread: std::thread::current().id(),
         };
-        while let Some(kept) = self.pool.take(&place).await {
-            match kept.send(request, &self.pool, place.clone()).await {
-                Ok(response) => return Ok(response),
-                Err(Failure::Unsent(unsent)) => request = *unsent,
-                Err(Failure::Broken(error)) => return Err(closed(&error, route.port)),
+        let may_switch = admitted.switch == Switch::Protocol;
+        let is_whole = outgoing.rest.is_done();
+        let mut kept = match may_switch {
+            true => None,
+            false => self.pool.take(&place).await,
+        };
+        if admitted.expects_continue && !is_whole {
+            let told = line.parts().0.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
+            if told.await.is_err() {
+                return Ok(Outcome::Gone);
             }
         }
-        let opened = Upstream::open(self.connect(route).await?).await;
-        let upstream = opened.map_err(|error| closed(&error, route.port))?;
-        match upstream.send(request, &self.pool, place).await {
-            Ok(response) => Ok(response),
-            Err(Failure::Unsent(_)) => Err(Error::UpstreamClosed {
-                port: route.port,
-                message: "it took no request".to_owned(),
-            }),
-            Err(Failure::Broken(error)) => Err(closed(&error, route.port)),
+        loop {
+            let upstream = match kept.take() {
+                Some(upstream) => upstream,
+                None => Upstream::new(self.connect(route).await?),
+            };
+            let carried = relay::carry(line, upstream, outgoing, &route.prefix, may_switch).await;
+            return match carried {
+                Ok(Carried::Whole {
+                    status,
+                    next,
+                    upstream,
+                }) => {
+                    if let Some(upstream) = upstream {
+                        self.pool.put(place, upstream);
+                    }
+                    Ok(Outcome::Answered(status, next))
+                }
+                Ok(Carried::Switched(upstream)) => {
+                    let (stream, said) = upstream.into_parts();
+                    Ok(self.tunnel(line, stream, &said, route).await)
+                }
+                Err(Failure::Closed { was_stale, .. })
+                    if was_stale && is_whole && admitted.is_repeatable =>
+                {
+                    continue;
+                }
+                Err(Failure::Closed { message, .. }) => Err(Error::UpstreamClosed {
+                    port: route.port,
+                    message,
+                }),
+                Err(Failure::Request(error)) => Err(Error::Malformed(error)),
+                Err(Failure::Gone) => Ok(Outcome::Gone),
+            };
         }
+    }
+
+    /// Carries bytes of whatever both sides speak from now on.
+    async fn tunnel(
+        &self,
+        line: &mut Line,
+        upstream: Box<dyn Stream>,
+        said: &Buffer,
+        route: &Route,
+    ) -> Outcome {
+        tunnel::run(line, upstream, said).await;
+        // A terminal that was used for hours counts as access until it was closed.
+        self.service.touch(&route.id);
+        Outcome::Answered(101, Next::Close)
     }
 
     async fn connect(&self, route: &Route) -> Result<Box<dyn Stream>, Error> {
@@ -177,31 +311,10 @@ impl Inner {
         Ok(self.service.connect(&route.id, target, HOLD).await?)
     }
 
-    /// A plain byte stream to a port, for whatever does not speak HTTP.
-    async fn raw(
-        &self,
-        client_side: hyper::upgrade::OnUpgrade,
-        route: Route,
-    ) -> Result<Response<Body>, Error> {
-        let stream = self.connect(&route).await?;
-        let (service, stopping) = (self.service.clone(), self.spawner.stopping());
-        self.spawner.spawn("raw tunnel", async move {
-            tunnel::run_raw(client_side, stream, stopping).await;
-            service.touch(&route.id);
-        });
-        Ok(tunnel::raw_answer())
-    }
-
     /// The sandbox's token, or an API key: whoever holds one could ask for the token anyway.
-    fn authorize(
-        &self,
-        sandbox: &Sandbox,
-        request: &Request<Incoming>,
-        peer: Peer,
-    ) -> Result<(), Error> {
-        let headers = request.headers();
+    fn authorize(&self, sandbox: &Sandbox, request: Message<'_>, peer: Peer) -> Result<(), Error> {
         let token = sandbox.access_token.expose_secret();
-        let mut shown = headers::shown_tokens(headers).chain(visitor::shown_in_cookie(headers));
+        let mut shown = headers::shown_tokens(request).chain(visitor::shown_in_cookie(request));
         let shows_token = shown.any(|shown| daemon::secret::equal(shown, token));
         if shows_token || (!self.keys.is_open() && self.shows_api_key(request, peer)) {
             Ok(())
@@ -210,9 +323,13 @@ impl Inner {
         }
     }
 
-    fn shows_api_key(&self, request: &Request<Incoming>, peer: Peer) -> bool {
+    fn shows_api_key(&self, request: Message<'_>, peer: Peer) -> bool {
         let from = crate::http::address_of(Some(&peer));
-        let key = crate::http::api_key(request.headers());
+        let headers: HeaderMap = request
+            .headers()
+            .filter_map(|(name, value)| Some((name.parse().ok()?, value.try_into().ok()?)))
+            .collect();
+        let key = crate::http::api_key(&headers);
         key.is_some() && self.keys.check(key, from).is_ok()
     }
 
@@ -253,75 +370,6 @@ impl Inner {
                 .into())
             }
         }
-    }
-
-    /// Carries a request that asks for another protocol, on a connection of its own; when the
-    /// service agrees, what follows is a tunnel.
-    async fn upgrade(
-        &self,
-        request: Request<Incoming>,
-        client_side: hyper::upgrade::OnUpgrade,
-        route: Route,
-    ) -> Result<Response<Body>, Error> {
-        let stream = TokioIo::new(self.connect(&route).await?);
-        let port = route.port;
-        let opened = upstream::builder().handshake(stream).await;
-        let (mut sender, connection) = opened.map_err(|error| closed(&error, port))?;
-        self.spawner.spawn("upgrade", connection.with_upgrades());
-        let answered = sender.send_request(request).await;
-        let mut response = answered.map_err(|error| closed(&error, port))?;
-        if response.status() != StatusCode::SWITCHING_PROTOCOLS {
-            headers::clean_response(response.headers_mut(), &route.prefix);
-            return Ok(response.map(Body::new));
-        }
-        let upstream_side = hyper::upgrade::on(&mut response);
-        let (service, stopping) = (self.service.clone(), self.spawner.stopping());
-        self.spawner.spawn("tunnel", async move {
-            tunnel::run(client_side, upstream_side, stopping).await;
-            // A terminal that was used for hours counts as access until it was closed.
-            service.touch(&route.id);
-        });
-        Ok(response.map(|_| Body::empty()))
-    }
-}
-
-/// The request as the service in the sandbox gets it.
-fn outbound(
-    request: Request<Incoming>,
-    route: &Route,
-    sandbox: &Sandbox,
-    peer: Peer,
-    upgrade: Option<http::HeaderValue>,
-) -> Result<Request<Incoming>, Error> {
-    let (mut parts, body) = request.into_parts();
-    parts.uri = outbound_uri(route, parts.uri.query())?;
-    parts.version = Version::HTTP_11;
-    parts.extensions = http::Extensions::new();
-    visitor::strip_cookie(&mut parts.headers);
-    headers::clean_request(&mut parts.headers, route, peer, upgrade);
-    if route.is_control() {
-        headers::add_token(&mut parts.headers, &sandbox.access_token);
-    }
-    Ok(Request::from_parts(parts, body))
-}
-
-fn outbound_uri(route: &Route, query: Option<&str>) -> Result<Uri, Error> {
-    let path = if route.path.is_empty() {
-        "/"
-    } else {
-        &*route.path
-    };
-    let uri = match query {
-        Some(query) => format!("{path}?{query}").try_into(),
-        None => path.try_into(),
-    };
-    uri.map_err(|_| Error::Route("the path after the port is not a valid path"))
-}
-
-fn closed(error: &hyper::Error, port: u16) -> Error {
-    Error::UpstreamClosed {
-        port,
-        message: daemon::error::chain(error).to_string(),
     }
 }
 

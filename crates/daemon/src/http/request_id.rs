@@ -19,11 +19,13 @@ impl RequestId {
     /// The client's own id if it is of visible ASCII and not too long (it goes into logs and
     /// answers), else a new one.
     pub(super) fn of(headers: &HeaderMap) -> Self {
-        let sent = headers
-            .get(REQUEST_ID)
-            .and_then(|value| value.to_str().ok())
-            .map(str::trim);
-        match sent {
+        Self::named(headers.get(REQUEST_ID).map(HeaderValue::as_bytes))
+    }
+
+    /// The same for the value of the header.
+    pub(super) fn named(value: Option<&[u8]>) -> Self {
+        let sent = value.and_then(|value| str::from_utf8(value).ok());
+        match sent.map(str::trim) {
             Some(id) if is_usable(id) => Self(id.into()),
             _ => Self::random(),
         }

@@ -312,6 +312,7 @@ fn of_proxy(error: &proxy::Error) -> Answer {
     let message = error.to_string();
     match error {
         proxy::Error::Route(_) => Answer::new(400, Code::DockerInvalidPort, message),
+        proxy::Error::Malformed(_) => Answer::new(400, Code::ValidationFailed, message),
         proxy::Error::Unauthorized(_) => {
             Answer::new(401, Code::MissingOrInvalidSecureAccess, message)
         }

@@ -7,7 +7,7 @@
 use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse as _;
-use daemon::http::{Arrival, Handler};
+use daemon::http::{Arrival, Handler, Line, Next};
 use http::{Request, Response};
 use hyper::body::Incoming;
 use tokio::runtime::Handle;
@@ -15,7 +15,8 @@ use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
 
 use super::{App, Error, guard};
-use crate::proxy::Route;
+use crate::metrics;
+use crate::proxy::{Outcome, Route};
 
 /// The name under which requests into sandboxes are counted.
 const PROXIED: &str = "/sandboxes/{id}/proxy/{port}";
@@ -33,18 +34,30 @@ impl Front {
         Self { app, router, home }
     }
 
-    async fn proxy(&self, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
+    async fn proxy(&self, line: &mut Line) -> Next {
         let began = Instant::now();
-        let method = request.method().clone();
-        let path = guard::path_for_log(request.uri());
-        let forwarded = self.app.0.proxy.forward(request, arrival.peer).await;
-        let response = forwarded.unwrap_or_else(|error| {
-            let _span = tracing::info_span!("request", request_id = %arrival.id).entered();
-            Error::from(error).into_response()
-        });
-        guard::count(&self.app, &method, PROXIED, &response, began, path);
-        response
+        let method = metrics::method_label(line.request().method());
+        let path = guard::path_for_log(line.request().target());
+        let (outcome, is_all_read) = self.app.0.proxy.carry(line).await;
+        let (status, next) = match outcome {
+            Ok(Outcome::Answered(status, next)) => (status, next),
+            Ok(Outcome::Gone) => return Next::Close,
+            Ok(Outcome::Answer(response)) => answer(line, response, is_all_read).await,
+            Err(error) => {
+                let span = tracing::info_span!("request", request_id = %line.request_id());
+                let response = span.in_scope(|| Error::from(error).into_response());
+                answer(line, response, is_all_read).await
+            }
+        };
+        guard::count(&self.app, method, PROXIED, status, began, path);
+        next
     }
+}
+
+async fn answer(line: &mut Line, response: Response<Body>, is_all_read: bool) -> (u16, Next) {
+    let status = response.status().as_u16();
+    let answered = line.answer(response, is_all_read).await;
+    (status, answered.unwrap_or(Next::Close))
 }
 
 impl Front {
@@ -68,10 +81,16 @@ impl Front {
 
 impl Handler for Front {
     async fn handle(&self, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
-        if Route::is_for(request.uri().path()) {
-            self.proxy(request, arrival).await
-        } else {
-            self.route(request, arrival).await
-        }
+        self.route(request, arrival).await
+    }
+
+    const CARRIES: bool = true;
+
+    fn carries(&self, target: &str) -> bool {
+        Route::is_for(target)
+    }
+
+    async fn carry(&self, line: &mut Line) -> Next {
+        self.proxy(line).await
     }
 }

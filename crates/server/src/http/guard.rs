@@ -8,44 +8,45 @@ use axum::response::{IntoResponse as _, Response};
 use daemon::http::Peer;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::Authority;
-use http::{Method, Uri};
 use tokio::time::Instant;
 
 use super::{App, Error, address_of, api_key};
+use crate::metrics;
 
 /// Counts requests by route and writes a line for each at level debug.
 pub(super) async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let method = request.method().clone();
+    let method = metrics::method_label(request.method().as_str());
     let matched = request.extensions().get::<MatchedPath>().cloned();
-    let path = path_for_log(request.uri());
+    let path = path_for_log(request.uri().path());
     let response = next.run(request).await;
     // The router's routes are matched further in, and tell it on the way out.
     let matched = matched.or_else(|| response.extensions().get::<MatchedPath>().cloned());
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
-    count(&app, &method, route, &response, began, path);
+    count(&app, method, route, response.status().as_u16(), began, path);
     response
 }
 
-/// The path, where somebody will read it.
-pub(super) fn path_for_log(uri: &Uri) -> Option<String> {
-    tracing::enabled!(tracing::Level::DEBUG).then(|| uri.path().to_owned())
+/// The path of a target, where somebody will read it. Not the query: it may hold a token.
+pub(super) fn path_for_log(target: &str) -> Option<String> {
+    let path = || target.split('?').next().unwrap_or_default().to_owned();
+    tracing::enabled!(tracing::Level::DEBUG).then(path)
 }
 
 /// Counts an answer by its route, and writes a line about it if its path was kept for that.
-pub(super) fn count<B>(
+pub(super) fn count(
     app: &App,
-    method: &Method,
+    method: &'static str,
     route: &str,
-    response: &http::Response<B>,
+    status: u16,
     began: Instant,
     path: Option<String>,
 ) {
-    let (status, took) = (response.status(), began.elapsed());
+    let took = began.elapsed();
     app.0.metrics.answered(method, route, status, took);
     if let Some(path) = path {
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
-        tracing::debug!(%method, path, status = status.as_u16(), took_us, "answered");
+        tracing::debug!(method, path, status, took_us, "answered");
     }
 }
 

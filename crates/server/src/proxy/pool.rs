@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::upstream::Upstream;
+use super::relay::Upstream;
 
 /// Idle connections into a sandbox are closed after this long: well before the daemon inside
 /// would close them, so that no request meets a connection that is just being closed.
@@ -51,7 +51,7 @@ impl Pool {
         poll_fn(|context| {
             // One by one, because looking at a connection must not happen under the lock.
             while let Some(mut upstream) = self.pop(place) {
-                if upstream.is_ready(context) {
+                if upstream.is_open(context) {
                     return Poll::Ready(Some(upstream));
                 }
             }

@@ -14,13 +14,15 @@ pub struct Route {
     pub port: u16,
     /// The part of the path that belongs to the proxy, without a slash at its end.
     pub prefix: String,
-    /// The rest, percent-encoded as the client sent it; empty or beginning with a slash.
+    /// The rest with the query, percent-encoded as the client sent it; empty or beginning with a
+    /// slash or a question mark.
     pub path: String,
 }
 
 impl Route {
-    /// Whether a path is one into a sandbox, well-formed or not.
-    pub fn is_for(path: &str) -> bool {
+    /// Whether a request's target is in a sandbox, well-formed or not.
+    pub fn is_for(target: &str) -> bool {
+        let path = path_of(target);
         let inner = path.strip_prefix("/v1").unwrap_or(path);
         let Some(rest) = inner.strip_prefix("/sandboxes/") else {
             return false;
@@ -30,16 +32,22 @@ impl Route {
             .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
     }
 
-    /// Reads `[/v1]/sandboxes/{id}/proxy/{port}[/…]`.
-    pub fn parse(path: &str) -> Result<Self, &'static str> {
+    /// Reads `[/v1]/sandboxes/{id}/proxy/{port}[/…][?…]`.
+    pub fn parse(target: &str) -> Result<Self, &'static str> {
         const FORM: &str = "a proxied path is /sandboxes/{id}/proxy/{port}/…";
+        // A fragment is the client's own business, if it sends one at all.
+        let target = target.split('#').next().unwrap_or(target);
+        let path = without_origin(target);
+        if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err("the path has characters that must be percent-encoded");
+        }
         let inner = path.strip_prefix("/v1").unwrap_or(path);
         let rest = inner.strip_prefix("/sandboxes/").ok_or(FORM)?;
         let (id, rest) = rest.split_once("/proxy/").ok_or(FORM)?;
         let id = id
             .parse()
             .map_err(|_| "the sandbox id in the path is not an id")?;
-        let digits = rest.split('/').next().unwrap_or(rest);
+        let digits = rest.split(['/', '?']).next().unwrap_or(rest);
         let port = parse_port(digits).ok_or("the port in the path must be from 1 to 65535")?;
         let (prefix, path) = path.split_at(path.len() - rest.len() + digits.len());
         Ok(Self {
@@ -54,6 +62,20 @@ impl Route {
     pub fn is_control(&self) -> bool {
         self.port == CONTROL_PORT
     }
+}
+
+/// A target may be a whole URL, as a client sends it to what it takes for its proxy.
+fn without_origin(target: &str) -> &str {
+    let rest = ["http://", "https://"].iter().find_map(|scheme| {
+        let (start, rest) = target.split_at_checked(scheme.len())?;
+        start.eq_ignore_ascii_case(scheme).then_some(rest)
+    });
+    rest.map_or(target, |rest| rest.find('/').map_or("/", |at| &rest[at..]))
+}
+
+fn path_of(target: &str) -> &str {
+    let path = without_origin(target);
+    path.split(['?', '#']).next().unwrap_or(path)
 }
 
 fn parse_port(digits: &str) -> Option<u16> {
@@ -84,11 +106,22 @@ mod tests {
                 "/x%2Fy//z",
             ),
             (
+                "/sandboxes/a-1/proxy/8000?q=/x/proxy/1",
+                "/sandboxes/a-1/proxy/8000",
+                "?q=/x/proxy/1",
+            ),
+            (
+                "http://host:1/v1/sandboxes/a-1/proxy/8000/x?y#z",
+                "/v1/sandboxes/a-1/proxy/8000",
+                "/x?y",
+            ),
+            (
                 "/sandboxes/a-1/proxy/8000/proxy/9/",
                 "/sandboxes/a-1/proxy/8000",
                 "/proxy/9/",
             ),
         ] {
+            assert!(Route::is_for(path), "{path}");
             let route = Route::parse(path).unwrap();
             assert_eq!((route.id.as_str(), route.port), ("a-1", 8000), "{path}");
             assert_eq!((&*route.prefix, &*route.path), (prefix, rest), "{path}");
@@ -99,6 +132,8 @@ mod tests {
     fn refuses_what_names_no_port() {
         for path in [
             "/sandboxes/a/proxy/0",
+            "/sandboxes/a/proxy/80/é",
+            "/sandboxes/a?/proxy/80/",
             "/sandboxes/a/proxy/65536",
             "/sandboxes/a/proxy/+80",
             "/sandboxes/a/proxy/",

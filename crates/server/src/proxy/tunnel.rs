@@ -4,10 +4,8 @@ use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
-use axum::body::Body;
-use http::{HeaderValue, Response, StatusCode, header};
-use hyper::upgrade::OnUpgrade;
-use hyper_util::rt::TokioIo;
+use daemon::http::Line;
+use daemon::http::line::Buffer;
 use lifecycle::backend::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
@@ -24,38 +22,28 @@ const LAST_WORDS: Duration = Duration::from_secs(5);
 const RAW: &str = "tcp";
 
 /// Whether a plain byte stream is asked for.
-pub(super) fn is_raw(protocol: &HeaderValue) -> bool {
-    protocol.as_bytes().eq_ignore_ascii_case(RAW.as_bytes())
+pub(super) fn is_raw(protocol: &[u8]) -> bool {
+    protocol.eq_ignore_ascii_case(RAW.as_bytes())
 }
 
 /// What a client is told whose connection becomes a plain byte stream.
-pub(super) fn raw_answer() -> Response<Body> {
-    let mut response = Response::new(Body::empty());
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    let headers = response.headers_mut();
-    headers.insert(header::CONNECTION, HeaderValue::from_static("upgrade"));
-    headers.insert(header::UPGRADE, HeaderValue::from_static(RAW));
-    response
+pub(super) fn raw_answer(request_id: &str) -> String {
+    format!(
+        "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: {RAW}\r\n\
+         x-request-id: {request_id}\r\n\r\n"
+    )
 }
 
-/// Carries bytes between a client and a stream that is open already.
-pub(super) async fn run_raw(
-    client: OnUpgrade,
-    upstream: Box<dyn Stream>,
-    stopping: CancellationToken,
-) {
+/// Carries bytes until both sides have ended, one has failed, or the server stops. First those
+/// that were read from either side already.
+pub(super) async fn run(line: &mut Line, mut upstream: Box<dyn Stream>, said: &Buffer) {
+    let stopping = line.stopping().clone();
+    let (client, asked) = line.parts();
     let tunnel = async {
-        let client = client.await.map_err(io::Error::other)?;
-        carry(TokioIo::new(client), upstream).await
-    };
-    until_stopped(tunnel, stopping).await;
-}
-
-/// Carries bytes until both sides have ended, one has failed, or the server stops.
-pub(super) async fn run(client: OnUpgrade, upstream: OnUpgrade, stopping: CancellationToken) {
-    let tunnel = async {
-        let (client, upstream) = tokio::try_join!(client, upstream).map_err(io::Error::other)?;
-        carry(TokioIo::new(client), TokioIo::new(upstream)).await
+        client.write_all(said.unread()).await?;
+        upstream.write_all(asked.unread()).await?;
+        asked.consume(asked.unread().len());
+        carry(client, upstream).await
     };
     until_stopped(tunnel, stopping).await;
 }

@@ -4,9 +4,11 @@
 //! The cookie is for this server's proxy alone: it goes to no other path and never into the
 //! sandbox.
 
+use std::borrow::Cow;
+
 use axum::body::Body;
-use http::header::{self, HeaderMap, HeaderValue};
-use http::{Method, Request, Response, StatusCode, Uri};
+use daemon::http::wire::Message;
+use http::{Response, StatusCode, header};
 
 use super::Route;
 
@@ -16,47 +18,36 @@ const PARAMETER: &str = "opensandbox_token";
 /// The cookie that carries it from then on.
 const COOKIE: &str = "opensandbox-token";
 
-/// The token that a request's cookie shows.
-pub(super) fn shown_in_cookie(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
-    pairs(headers)
-        .filter_map(|pair| pair.strip_prefix(COOKIE)?.strip_prefix('='))
-        .map(str::as_bytes)
+/// The tokens that a request's cookies show.
+pub(super) fn shown_in_cookie(request: Message<'_>) -> impl Iterator<Item = &[u8]> {
+    request
+        .values("cookie")
+        .flat_map(pairs)
+        .filter_map(|pair| pair.strip_prefix(COOKIE.as_bytes())?.strip_prefix(b"="))
 }
 
-fn pairs(headers: &HeaderMap) -> impl Iterator<Item = &str> {
-    headers
-        .get_all(header::COOKIE)
-        .iter()
-        .filter_map(|value| value.to_str().ok())
-        .flat_map(|value| value.split(';'))
-        .map(str::trim)
+fn pairs(cookies: &[u8]) -> impl Iterator<Item = &[u8]> {
+    cookies.split(|byte| *byte == b';').map(<[u8]>::trim_ascii)
 }
 
-/// Removes our cookie and leaves the application's.
-pub(super) fn strip_cookie(headers: &mut HeaderMap) {
-    let is_ours = |pair: &str| pair.split('=').next() == Some(COOKIE);
-    if !pairs(headers).any(is_ours) {
-        return;
+/// The application's cookies; `None` when there was only ours.
+pub(super) fn without_ours(cookies: &[u8]) -> Option<Cow<'_, [u8]>> {
+    let is_ours = |pair: &&[u8]| pair.split(|byte| *byte == b'=').next() == Some(COOKIE.as_bytes());
+    if !pairs(cookies).any(|pair| is_ours(&pair)) {
+        return Some(cookies.into());
     }
-    let rest: Vec<&str> = pairs(headers).filter(|pair| !is_ours(pair)).collect();
-    let rest = HeaderValue::from_str(&rest.join("; ")).expect("parts of a header make a header");
-    headers.remove(header::COOKIE);
-    if !rest.is_empty() {
-        headers.insert(header::COOKIE, rest);
-    }
+    let rest: Vec<&[u8]> = pairs(cookies).filter(|pair| !is_ours(pair)).collect();
+    let rest = rest.join(&b"; "[..]);
+    (!rest.is_empty()).then_some(rest.into())
 }
 
 /// The answer to a link that carries this token: the cookie, and where to go with it. `None` for
 /// any other request.
-pub(super) fn welcome<B>(
-    request: &Request<B>,
-    route: &Route,
-    token: &str,
-) -> Option<Response<Body>> {
-    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+pub(super) fn welcome(request: Message<'_>, route: &Route, token: &str) -> Option<Response<Body>> {
+    if !matches!(request.method(), "GET" | "HEAD") {
         return None;
     }
-    let (shown, location) = split(request.uri())?;
+    let (shown, location) = split(route)?;
     if !daemon::secret::equal(shown, token) {
         return None;
     }
@@ -75,8 +66,8 @@ pub(super) fn welcome<B>(
 }
 
 /// The token in a query, and the link without it.
-fn split(uri: &Uri) -> Option<(&str, String)> {
-    let query = uri.query()?;
+fn split(route: &Route) -> Option<(&str, String)> {
+    let (path, query) = route.path.split_once('?')?;
     let own = |pair: &&str| {
         pair.split_once('=')
             .is_some_and(|(name, _)| name == PARAMETER)
@@ -84,8 +75,8 @@ fn split(uri: &Uri) -> Option<(&str, String)> {
     let (_, token) = query.split('&').find(own)?.split_once('=')?;
     let rest: Vec<&str> = query.split('&').filter(|pair| !own(pair)).collect();
     let location = match rest.join("&") {
-        rest if rest.is_empty() => uri.path().to_owned(),
-        rest => format!("{}?{rest}", uri.path()),
+        rest if rest.is_empty() => format!("{}{path}", route.prefix),
+        rest => format!("{}{path}?{rest}", route.prefix),
     };
     Some((token, location))
 }
@@ -102,25 +93,22 @@ mod tests {
             ("a=1", Some("a=1")),
             ("opensandbox-tokens=1", Some("opensandbox-tokens=1")),
         ] {
-            let mut headers = HeaderMap::new();
-            headers.insert(header::COOKIE, HeaderValue::from_static(sent));
-            strip_cookie(&mut headers);
-            let seen = headers
-                .get(header::COOKIE)
-                .map(|value| value.to_str().unwrap());
-            assert_eq!(seen, left, "{sent}");
+            let seen = without_ours(sent.as_bytes());
+            assert_eq!(seen.as_deref(), left.map(str::as_bytes), "{sent}");
         }
     }
 
     #[test]
     fn the_token_is_taken_out_of_the_link() {
         for (link, location) in [
-            ("/p/x?opensandbox_token=t", "/p/x"),
-            ("/p/x?a=1&opensandbox_token=t&b=%20", "/p/x?a=1&b=%20"),
+            ("/x?opensandbox_token=t", "/x"),
+            ("/x?a=1&opensandbox_token=t&b=%20", "/x?a=1&b=%20"),
         ] {
-            let uri: Uri = link.parse().unwrap();
-            assert_eq!(split(&uri), Some(("t", location.to_owned())), "{link}");
+            let route = Route::parse(&format!("/sandboxes/a/proxy/80{link}")).unwrap();
+            let location = format!("/sandboxes/a/proxy/80{location}");
+            assert_eq!(split(&route), Some(("t", location)), "{link}");
         }
-        assert_eq!(split(&"/p/x?a=opensandbox_token".parse().unwrap()), None);
+        let route = Route::parse("/sandboxes/a/proxy/80/x?a=opensandbox_token").unwrap();
+        assert_eq!(split(&route), None);
     }
 }

@@ -1,0 +1,407 @@
+//! A client's connection, for whoever carries its requests on: the stream, what was read from it
+//! and not yet used, and the head of the request that is due.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use axum::body::Body;
+use http::Response;
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio_util::sync::CancellationToken;
+
+use super::wire::{self, Head, Malformed, Message};
+use super::{Next, Peer, REQUEST_ID, RequestId};
+
+/// What a buffer begins with: a request or an answer of the usual size, and little enough for
+/// thousands of idle connections.
+const BUFFER_START: usize = 8 * 1024;
+
+/// What it may grow to while a large body passes: beyond this fewer system calls are gained than
+/// cache is lost.
+const BUFFER_MAX: usize = 256 * 1024;
+
+/// By how much it grows when a read has filled it.
+const BUFFER_GROWTH: usize = 4;
+
+/// An answer that is not carried on but made here is a message for people.
+const ANSWER_BYTES_MAX: usize = 64 * 1024;
+
+/// How long a client that is still sending may take to notice that it has its answer.
+const LINGER: Duration = Duration::from_secs(2);
+
+/// Both directions of a connection.
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + ?Sized> Io for T {}
+
+/// Bytes that were read and not yet used.
+#[derive(Debug, Default)]
+pub struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+    end: usize,
+}
+
+impl Buffer {
+    /// What is there.
+    pub fn unread(&self) -> &[u8] {
+        &self.bytes[self.start..self.end]
+    }
+
+    /// The same, to be changed in place.
+    pub fn unread_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.end]
+    }
+
+    /// Whether nothing is there.
+    pub fn is_empty(&self) -> bool {
+        self.start == self.end
+    }
+
+    /// Forgets bytes at the front.
+    pub fn consume(&mut self, count: usize) {
+        debug_assert!(count <= self.end - self.start, "only what is there");
+        self.start += count;
+        if self.start == self.end {
+            (self.start, self.end) = (0, 0);
+        }
+    }
+
+    /// Reads more, behind what is there; answers how much. Nothing is the end of the stream, or
+    /// that as much is there as a buffer holds.
+    pub fn poll_fill(
+        &mut self,
+        context: &mut Context<'_>,
+        from: &mut (impl AsyncRead + Unpin + ?Sized),
+    ) -> Poll<io::Result<usize>> {
+        self.make_room();
+        let mut room = ReadBuf::new(&mut self.bytes[self.end..]);
+        ready!(Pin::new(from).poll_read(context, &mut room))?;
+        let count = room.filled().len();
+        self.end += count;
+        Poll::Ready(Ok(count))
+    }
+
+    fn make_room(&mut self) {
+        if self.end < self.bytes.len() {
+            return;
+        }
+        if self.start > 0 {
+            self.bytes.copy_within(self.start..self.end, 0);
+            (self.start, self.end) = (0, self.end - self.start);
+        } else {
+            let size = (self.bytes.len() * BUFFER_GROWTH).clamp(BUFFER_START, BUFFER_MAX);
+            self.bytes.resize(size, 0);
+        }
+    }
+
+    /// Lets the next read take more, after one that filled all there was room for.
+    pub fn grow(&mut self) {
+        if self.end == self.bytes.len() && self.start == 0 {
+            self.make_room();
+        }
+    }
+
+    /// Gives memory back that only a large body needed.
+    pub fn shrink(&mut self) {
+        if self.bytes.len() > BUFFER_START && self.is_empty() {
+            *self = Self::default();
+        }
+    }
+}
+
+/// What comes next on a connection.
+pub(super) enum Arrived {
+    /// A request whose head is whole.
+    Request,
+    /// Something that is not a request that could be read here.
+    Odd,
+    /// Nothing any more.
+    End,
+}
+
+/// A client's connection.
+pub struct Line {
+    stream: Box<dyn Io>,
+    buffer: Buffer,
+    head: Head,
+    peer: Peer,
+    stopping: CancellationToken,
+    due: Due,
+    has_answered: bool,
+}
+
+/// What the answer to a request must know of it.
+struct Due {
+    id: RequestId,
+    is_for_head: bool,
+    keeps_open: bool,
+}
+
+impl Line {
+    pub(super) fn new(stream: Box<dyn Io>, peer: Peer, stopping: CancellationToken) -> Self {
+        Self {
+            stream,
+            buffer: Buffer::default(),
+            head: Head::default(),
+            peer,
+            stopping,
+            due: Due {
+                id: RequestId::named(None),
+                is_for_head: false,
+                keeps_open: false,
+            },
+            has_answered: false,
+        }
+    }
+
+    /// Waits for the head of the next request, at most `head_bytes` long.
+    pub(super) async fn arrive(&mut self, head_bytes: usize) -> Arrived {
+        self.has_answered = false;
+        self.buffer.shrink();
+        let mut seen = 0;
+        loop {
+            if wire::may_end(self.buffer.unread(), seen) {
+                match self.head.read_request(self.buffer.unread()) {
+                    Ok(true) if self.request().head_len() <= head_bytes => return Arrived::Request,
+                    Ok(false) => {}
+                    Ok(true) | Err(_) => return Arrived::Odd,
+                }
+            }
+            seen = self.buffer.unread().len();
+            if seen > head_bytes {
+                return Arrived::Odd;
+            }
+            let (stream, buffer) = (&mut self.stream, &mut self.buffer);
+            match std::future::poll_fn(|context| buffer.poll_fill(context, stream)).await {
+                Ok(0) | Err(_) => return Arrived::End,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// The request that is due, until its head was taken.
+    pub fn request(&self) -> Message<'_> {
+        self.head.of(self.buffer.unread())
+    }
+
+    /// Forgets the head: what was read begins with the body then.
+    pub fn take_head(&mut self) {
+        self.buffer.consume(self.request().head_len());
+    }
+
+    /// Notes what the answer to the request must know of it.
+    pub(super) fn begin(&mut self) {
+        let request = self.request();
+        let id = RequestId::named(request.values(REQUEST_ID.as_str()).next());
+        self.due = Due {
+            id,
+            is_for_head: request.method() == "HEAD",
+            keeps_open: request.keeps_open(),
+        };
+    }
+
+    /// The name of the request that is due.
+    pub fn request_id(&self) -> &RequestId {
+        &self.due.id
+    }
+
+    /// Whether the answer to it has no body, whatever its head says.
+    pub fn is_for_head(&self) -> bool {
+        self.due.is_for_head
+    }
+
+    /// Whether another request may follow on this connection.
+    pub fn keeps_open(&self) -> bool {
+        self.due.keeps_open && !self.stopping.is_cancelled()
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> Peer {
+        self.peer
+    }
+
+    /// Told when the server stops.
+    pub fn stopping(&self) -> &CancellationToken {
+        &self.stopping
+    }
+
+    /// The stream and what was read from it.
+    pub fn parts(&mut self) -> (&mut dyn Io, &mut Buffer) {
+        (&mut *self.stream, &mut self.buffer)
+    }
+
+    /// Takes note that an answer to the request that is due has begun.
+    pub fn begin_answer(&mut self) {
+        self.has_answered = true;
+    }
+
+    /// Whether an answer has begun.
+    pub(super) fn has_answered(&self) -> bool {
+        self.has_answered
+    }
+
+    /// Answers the request that is due here instead of carrying it on. Answers whether the
+    /// connection can be used again: not if there is more of the request to come.
+    pub async fn answer(
+        &mut self,
+        response: Response<Body>,
+        is_all_read: bool,
+    ) -> io::Result<Next> {
+        let keeps_open = is_all_read && self.keeps_open();
+        let (parts, body) = response.into_parts();
+        let body = axum::body::to_bytes(body, ANSWER_BYTES_MAX);
+        let body = body.await.map_err(io::Error::other)?;
+        let mut out = Vec::with_capacity(BUFFER_START);
+        let reason = parts.status.canonical_reason().unwrap_or_default();
+        let status = format!("HTTP/1.1 {} {reason}\r\n", parts.status.as_u16());
+        out.extend_from_slice(status.as_bytes());
+        for (name, value) in &parts.headers {
+            if !matches!(name.as_str(), "content-length" | "x-request-id" | "date") {
+                put_header(&mut out, name.as_str(), value.as_bytes());
+            }
+        }
+        put_header(
+            &mut out,
+            REQUEST_ID.as_str(),
+            self.due.id.as_str().as_bytes(),
+        );
+        put_header(&mut out, "date", wire::date().as_bytes());
+        put_header(
+            &mut out,
+            "content-length",
+            body.len().to_string().as_bytes(),
+        );
+        if !keeps_open {
+            put_header(&mut out, "connection", b"close");
+        }
+        out.extend_from_slice(b"\r\n");
+        if !self.due.is_for_head {
+            out.extend_from_slice(&body);
+        }
+        self.has_answered = true;
+        self.stream.write_all(&out).await?;
+        Ok(if keeps_open {
+            Next::Request
+        } else {
+            Next::Close
+        })
+    }
+
+    /// Ends the connection so that the client reads the answer to its end, even if it is still
+    /// sending: a connection closed while bytes arrive would be reset, and the answer lost.
+    pub(super) async fn close(mut self) {
+        if self.stream.shutdown().await.is_err() {
+            return;
+        }
+        let mut waste = [0; 4096];
+        let drain =
+            async { while matches!(self.stream.read(&mut waste).await, Ok(count) if count > 0) {} };
+        let stopping = self.stopping.clone();
+        let bounded = tokio::time::timeout(LINGER, drain);
+        let _ = stopping.run_until_cancelled(bounded).await;
+    }
+}
+
+/// Writes a header.
+pub fn put_header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// How a body moves from one connection to another.
+#[derive(Debug)]
+pub struct Flow {
+    body: wire::Body,
+    /// Bytes at the front of the buffer that are to be written,
+    ready: usize,
+    /// and those behind them that are to be forgotten.
+    gap: usize,
+}
+
+/// Why a body does not move on.
+#[derive(Debug)]
+pub enum Stuck {
+    /// It cannot be read.
+    Reading(io::Error),
+    /// It is not what its head said.
+    Malformed(Malformed),
+    /// It cannot be written.
+    Writing(io::Error),
+}
+
+impl Flow {
+    /// A body of this length, of which nothing has moved.
+    pub fn new(length: wire::Length) -> Self {
+        Self {
+            body: wire::Body::new(length),
+            ready: 0,
+            gap: 0,
+        }
+    }
+
+    /// Whether all of it has moved.
+    pub fn is_done(&self) -> bool {
+        self.ready == 0 && self.body.is_done()
+    }
+
+    /// Moves what was read already behind `out`, to be written with it: no more than `max` bytes.
+    pub fn take(
+        &mut self,
+        buffer: &mut Buffer,
+        out: &mut Vec<u8>,
+        max: usize,
+    ) -> Result<(), Malformed> {
+        while out.len() < max && !buffer.is_empty() && !self.body.is_done() {
+            let bytes = buffer.unread_mut();
+            let count = bytes.len().min(max - out.len());
+            let passed = self.body.pass(&mut bytes[..count])?;
+            out.extend_from_slice(&bytes[..passed.kept]);
+            buffer.consume(passed.used);
+        }
+        Ok(())
+    }
+
+    /// Moves it on, to its end.
+    pub fn poll_move(
+        &mut self,
+        context: &mut Context<'_>,
+        from: &mut (impl AsyncRead + Unpin + ?Sized),
+        buffer: &mut Buffer,
+        to: &mut (impl AsyncWrite + Unpin + ?Sized),
+    ) -> Poll<Result<(), Stuck>> {
+        loop {
+            while self.ready > 0 {
+                let ready = &buffer.unread()[..self.ready];
+                let written = ready!(Pin::new(&mut *to).poll_write(context, ready));
+                match written.map_err(Stuck::Writing)? {
+                    0 => return Poll::Ready(Err(Stuck::Writing(io::ErrorKind::WriteZero.into()))),
+                    count => {
+                        buffer.consume(count);
+                        self.ready -= count;
+                    }
+                }
+            }
+            buffer.consume(std::mem::take(&mut self.gap));
+            if self.body.is_done() {
+                return Poll::Ready(Ok(()));
+            }
+            if buffer.is_empty() {
+                let filled = ready!(buffer.poll_fill(context, from)).map_err(Stuck::Reading)?;
+                if filled == 0 {
+                    self.body.close().map_err(Stuck::Malformed)?;
+                    return Poll::Ready(Ok(()));
+                }
+                buffer.grow();
+            }
+            let passed = self
+                .body
+                .pass(buffer.unread_mut())
+                .map_err(Stuck::Malformed)?;
+            (self.ready, self.gap) = (passed.kept, passed.used - passed.kept);
+        }
+    }
+}
