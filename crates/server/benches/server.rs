@@ -16,9 +16,9 @@ mod subject;
 
 use std::time::Duration;
 
-use client::Sandbox;
+use client::{Load, Sandbox, Way};
 use numbers::{Samples, millis, report};
-use subject::Subject;
+use subject::{Daemon, Subject};
 use tokio::time::Instant;
 
 /// Sandboxes made one after the other.
@@ -39,8 +39,11 @@ const TURNS: u32 = 4;
 /// Connections that send requests at once.
 const LOAD_CONNECTIONS: usize = 16;
 
-/// Bytes of the file that is downloaded.
+/// The file that is downloaded, and one that fits into an answer's first packet.
+const FILE: &str = "/tmp/osb-bench-large";
 const FILE_BYTES: usize = 128 << 20;
+const SMALL_FILE: &str = "/tmp/osb-bench-small";
+const SMALL_FILE_BYTES: usize = 1000;
 
 /// Sandboxes alive while lists are measured; OSB_BENCH_ALIVE changes it.
 const ALIVE: usize = 1000;
@@ -131,15 +134,24 @@ async fn delete_all(sandboxes: Vec<Sandbox>) {
     }
 }
 
+/// Through the proxy and straight to a daemon of the same build that listens on this machine's
+/// loopback, as the server does. Beside them the sandbox's own daemon from within its network, which
+/// has no firewall, and by its control socket: no client can do either, but less cannot be added.
 async fn proxy(subject: &Subject) {
-    let sandbox = subject.client().create().await;
-    let (proxied, direct) = (sandbox.proxied(), sandbox.direct(subject.data_dir()));
-    let control = sandbox.control(subject.data_dir());
+    let sandbox = subject.client().create_unlimited().await;
+    let daemon = Daemon::start(subject.data_dir(), sandbox.token());
+    let ways = [
+        ("through the proxy", sandbox.proxied()),
+        ("directly", daemon.way(&sandbox).await),
+        ("inside its network", sandbox.inside(subject.data_dir())),
+        ("by its control socket", sandbox.control(subject.data_dir())),
+    ];
+    let [(_, proxied), (_, direct), ..] = &ways;
 
     // Turn and turn about, so that the machine's moods meet both.
     let (mut through, mut straight) = (Samples::default(), Samples::default());
     for _ in 0..COMMANDS {
-        for (way, samples) in [(&proxied, &mut through), (&direct, &mut straight)] {
+        for (way, samples) in [(proxied, &mut through), (direct, &mut straight)] {
             let began = Instant::now();
             way.command().await;
             samples.add(began.elapsed());
@@ -151,42 +163,51 @@ async fn proxy(subject: &Subject) {
     let added = millis(through.saturating_sub(straight));
     report("the proxy adds, p50", &added, "0.3 ms");
 
-    let ways = [&proxied, &direct, &control];
-    let mut rates = [0.0; 3];
-    for _ in 0..TURNS {
-        for (rate, way) in rates.iter_mut().zip(ways) {
-            let window = LOAD / TURNS;
-            *rate += way.requests_per_second(LOAD_CONNECTIONS, window).await / f64::from(TURNS);
-        }
+    for way in [proxied, direct] {
+        way.make_file(SMALL_FILE, SMALL_FILE_BYTES).await;
+        way.make_file(FILE, FILE_BYTES).await;
     }
-    ratio("requests per second", rates, "70 %");
+    for (what, load) in [
+        ("commands", Load::Command),
+        ("small files read", Load::Read(SMALL_FILE)),
+        ("empty requests", Load::Ping),
+    ] {
+        let mut rates = [0.0; 4];
+        for _ in 0..TURNS {
+            for (rate, (_, way)) in rates.iter_mut().zip(&ways) {
+                let window = LOAD / TURNS;
+                let count = way.requests_per_second(load, LOAD_CONNECTIONS, window);
+                *rate += count.await / f64::from(TURNS);
+            }
+        }
+        shares(&format!("{what} a second"), &ways, rates, "70 %");
+    }
 
-    sandbox.make_file("/tmp/large", FILE_BYTES).await;
-    let mut rates = [0.0; 3];
+    let mut rates = [0.0; 4];
     for _ in 0..TURNS {
-        for (rate, way) in rates.iter_mut().zip(ways) {
+        for (rate, (_, way)) in rates.iter_mut().zip(&ways) {
             let began = Instant::now();
-            let bytes = way.download("/tmp/large").await;
+            let bytes = way.download(FILE).await;
             assert_eq!(bytes, FILE_BYTES);
             let mebibytes = bytes as f64 / (1 << 20) as f64;
             *rate += mebibytes / began.elapsed().as_secs_f64() / f64::from(TURNS);
         }
     }
-    ratio("MiB per second", rates, "80 %");
+    shares("MiB a second", &ways, rates, "80 %");
+    direct.remove_files(&[FILE, SMALL_FILE]).await;
     sandbox.delete().await;
 }
 
-fn ratio(what: &str, [proxied, direct, control]: [f64; 3], promised: &str) {
-    for (way, rate) in [
-        ("directly", direct),
-        ("through the proxy", proxied),
-        ("on the bare control socket", control),
-    ] {
+fn shares(what: &str, ways: &[(&str, Way); 4], rates: [f64; 4], promised: &str) {
+    for ((way, _), rate) in ways.iter().zip(rates) {
         report(&format!("{what}, {way}"), &format!("{rate:.0}"), "");
     }
-    let share = format!("{:.0} %", 100.0 * proxied / direct);
-    let what = format!("{what}, share that the proxy keeps");
-    report(&what, &share, promised);
+    let share = format!("{:.0} %", 100.0 * rates[0] / rates[1]);
+    report(
+        &format!("{what}, share that the proxy keeps"),
+        &share,
+        promised,
+    );
 }
 
 async fn many(subject: &Subject) {

@@ -59,11 +59,23 @@ impl Client {
     }
 
     pub(crate) async fn try_create(&self) -> Option<Sandbox> {
+        self.create_with("1").await
+    }
+
+    /// One that may use as much as a daemon outside may.
+    pub(crate) async fn create_unlimited(&self) -> Sandbox {
+        let cores = std::thread::available_parallelism().unwrap();
+        self.create_with(&cores.to_string())
+            .await
+            .expect("a sandbox")
+    }
+
+    async fn create_with(&self, cores: &str) -> Option<Sandbox> {
         let body = json!({
             "image": {"uri": "host"},
             "entrypoint": ["tail", "-f", "/dev/null"],
             "timeout": 3600,
-            "resourceLimits": {"cpu": "1", "memory": "512Mi"},
+            "resourceLimits": {"cpu": cores, "memory": "512Mi"},
         });
         let response = self
             .send(Method::POST, "/v1/sandboxes", &body.to_string())
@@ -123,18 +135,6 @@ impl Sandbox {
         response.collect().await.unwrap();
     }
 
-    pub(crate) async fn make_file(&self, path: &str, bytes: usize) {
-        let text = format!("head -c {bytes} /dev/zero > {path}");
-        let uri = format!("http://{}{}/command", self.client.address, self.prefix());
-        let response = self
-            .client
-            .http
-            .request(command(&self.token, &uri, &text))
-            .await
-            .unwrap();
-        response.collect().await.unwrap();
-    }
-
     pub(crate) async fn delete(self) {
         let path = format!("/v1/sandboxes/{}", self.id);
         let response = self.client.send(Method::DELETE, &path, "").await;
@@ -151,9 +151,12 @@ impl Sandbox {
         )
     }
 
-    /// To its daemon over TCP, as a client without the server would: on loopback too, that of the
-    /// sandbox's own network.
-    pub(crate) fn direct(&self, data_dir: &Path) -> Way {
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
+    /// To its daemon over TCP from within the sandbox's own network.
+    pub(crate) fn inside(&self, data_dir: &Path) -> Way {
         let home = data_dir.join("sandboxes").join(&self.id);
         let process = std::fs::read(home.join("process.json")).unwrap();
         let process: Value = serde_json::from_slice(&process).unwrap();
@@ -161,8 +164,7 @@ impl Sandbox {
         Way::new(Target::Inside(network.into()), String::new(), &self.token)
     }
 
-    /// To its daemon by the socket that the server uses too: what no client can do, but less than
-    /// this the proxy cannot add.
+    /// To its daemon by the socket that the server uses too.
     pub(crate) fn control(&self, data_dir: &Path) -> Way {
         let home = data_dir.join("sandboxes").join(&self.id);
         let socket = home.join("control.sock");
@@ -179,8 +181,18 @@ fn command(token: &str, uri: &str, text: &str) -> Request<Body> {
         .unwrap()
 }
 
+/// What is asked for, again and again.
+#[derive(Clone, Copy)]
+pub(crate) enum Load {
+    Ping,
+    /// A file.
+    Read(&'static str),
+    /// The shortest one there is.
+    Command,
+}
+
 #[derive(Clone)]
-enum Target {
+pub(crate) enum Target {
     Tcp(String),
     /// The daemon's own port in the network namespace at this path.
     Inside(PathBuf),
@@ -210,7 +222,7 @@ pub(crate) struct Way {
 }
 
 impl Way {
-    fn new(target: Target, prefix: String, token: &str) -> Self {
+    pub(crate) fn new(target: Target, prefix: String, token: &str) -> Self {
         Self {
             target,
             prefix,
@@ -245,33 +257,49 @@ impl Way {
             .unwrap()
     }
 
-    /// Runs a command to its end.
+    fn command_request(&self, text: &str) -> Request<Body> {
+        command(&self.token, &format!("{}/command", self.prefix), text)
+    }
+
+    /// Runs a command to its end, on the connection that is kept.
     pub(crate) async fn command(&self) {
+        self.run("true").await;
+    }
+
+    pub(crate) async fn make_file(&self, path: &str, bytes: usize) {
+        self.run(&format!("head -c {bytes} /dev/zero > {path}"))
+            .await;
+    }
+
+    pub(crate) async fn remove_files(&self, paths: &[&str]) {
+        self.run(&format!("rm {}", paths.join(" "))).await;
+    }
+
+    async fn run(&self, text: &str) {
         let mut kept = self.kept.lock().await;
         if kept.is_none() {
             *kept = Some(self.connect().await);
         }
-        let sender = kept.as_mut().unwrap();
-        sender.ready().await.unwrap();
-        let uri = format!("{}/command", self.prefix);
-        let response = sender
-            .send_request(command(&self.token, &uri, "true"))
-            .await
-            .unwrap();
-        assert_eq!(response.status(), 200);
-        response.collect().await.unwrap();
+        exchange(kept.as_mut().unwrap(), self.command_request(text)).await;
     }
 
-    pub(crate) async fn requests_per_second(&self, connections: usize, window: Duration) -> f64 {
+    pub(crate) async fn requests_per_second(
+        &self,
+        load: Load,
+        connections: usize,
+        window: Duration,
+    ) -> f64 {
         let until = Instant::now() + window;
         let workers = (0..connections).map(|_| async {
             let mut sender = self.connect().await;
             let mut count = 0u64;
             while Instant::now() < until {
-                sender.ready().await.unwrap();
-                let response = sender.send_request(self.get("/ping")).await.unwrap();
-                assert_eq!(response.status(), 200);
-                response.collect().await.unwrap();
+                let request = match load {
+                    Load::Ping => self.get("/ping"),
+                    Load::Read(path) => self.get(&format!("/files/download?path={path}")),
+                    Load::Command => self.command_request("true"),
+                };
+                exchange(&mut sender, request).await;
                 count += 1;
             }
             count
@@ -291,6 +319,14 @@ impl Way {
         }
         bytes
     }
+}
+
+/// A request and all of its answer.
+async fn exchange(sender: &mut SendRequest<Body>, request: Request<Body>) {
+    sender.ready().await.unwrap();
+    let response = sender.send_request(request).await.unwrap();
+    assert_eq!(response.status(), 200);
+    response.collect().await.unwrap();
 }
 
 async fn serve<I>(io: I) -> SendRequest<Body>

@@ -1,11 +1,13 @@
 //! The server under measurement: a process of its own with a directory of its own.
 
 use std::io::{BufRead as _, BufReader};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use crate::client::Client;
+use crate::client::{Client, Sandbox, Target, Way};
 
 pub(crate) struct Subject {
     server: Child,
@@ -19,7 +21,7 @@ const TICKS_PER_SECOND: f64 = 100.0;
 impl Subject {
     pub(crate) async fn start() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let mut server = Command::new(program())
+        let mut server = Command::new(beside("osb"))
             .args(["server", "--port", "0", "--set", "log.format=json", "--set"])
             .arg(format!("embedded.data_dir={}", directory.path().display()))
             .env_remove("SANDBOX_CONFIG_PATH")
@@ -103,8 +105,53 @@ impl Drop for Subject {
     }
 }
 
-/// `osb` of this build: beside the directory in which the bench itself is.
-fn program() -> PathBuf {
+/// A daemon on this machine's loopback, in no sandbox.
+pub(crate) struct Daemon {
+    process: Child,
+    socket: PathBuf,
+    port: u16,
+}
+
+impl Daemon {
+    pub(crate) fn start(directory: &Path, token: &str) -> Self {
+        let socket = directory.join("daemon.sock");
+        let listener: OwnedFd = UnixListener::bind(&socket).unwrap().into();
+        // Free now, and nobody else here asks for one.
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let process = Command::new(beside("execd"))
+            .args(["--listen-fd", "0", "--access-token", token, "--port"])
+            .arg(port.to_string())
+            .stdin(Stdio::from(listener))
+            .spawn()
+            .expect("execd; build it with cargo build --release -p osb -p execd");
+        Self {
+            process,
+            socket,
+            port,
+        }
+    }
+
+    /// The way to it over TCP, once it answers.
+    pub(crate) async fn way(&self, sandbox: &Sandbox) -> Way {
+        let token = sandbox.token();
+        let up = Way::new(Target::Unix(self.socket.clone()), String::new(), token);
+        up.command().await;
+        let address = format!("127.0.0.1:{}", self.port);
+        Way::new(Target::Tcp(address), String::new(), token)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+/// A program of this build: beside the directory in which the bench itself is.
+fn beside(name: &str) -> PathBuf {
     let own = std::env::current_exe().unwrap();
-    own.parent().and_then(Path::parent).unwrap().join("osb")
+    own.parent().and_then(Path::parent).unwrap().join(name)
 }
