@@ -6,7 +6,9 @@ The same tests run for the asynchronous and the synchronous client: the `client`
 which one it is, and `done` waits for an answer where there is something to wait for.
 """
 
+import http.client
 import inspect
+import json
 import os
 import shutil
 import signal
@@ -63,6 +65,22 @@ def free_port():
     return probe.getsockname()[1]
 
 
+def delete_all(port):
+    """Sandboxes outlive their server, and a pool of the SDK leaves its idle ones alive."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_SECONDS_MAX)
+
+    def call(method, path):
+        connection.request(method, path, headers={"OPEN-SANDBOX-API-KEY": API_KEY})
+        response = connection.getresponse()
+        return response.status, response.read()
+
+    status, body = call("GET", "/v1/sandboxes?pageSize=200")
+    assert status == 200, body
+    for sandbox in json.loads(body)["items"]:
+        status, body = call("DELETE", f"/v1/sandboxes/{sandbox['id']}")
+        assert status in (204, 404), body
+
+
 @pytest.fixture(scope="session")
 def server():
     if os.geteuid() != 0:
@@ -103,6 +121,7 @@ def server():
         process.kill()
         pytest.fail(f"the server did not become ready:\n{log.read_text()}")
     yield Server(f"127.0.0.1:{port}", shared, process, log)
+    delete_all(port)
     process.send_signal(signal.SIGTERM)
     code = process.wait(timeout=START_SECONDS_MAX)
     print(log.read_text()[-4000:])
