@@ -37,11 +37,16 @@ pub struct Config {
 
 impl Config {
     /// The defaults for a server whose state is in `data_dir`: servers do not see each other's
-    /// groups.
+    /// groups. One in a container may have its state under the same name as one outside, and both
+    /// the machine's groups, so it is the directory that counts and not only its name.
     pub fn new(data_dir: &Path) -> Self {
         use std::hash::{DefaultHasher, Hash, Hasher};
+        use std::os::unix::fs::MetadataExt;
         let mut hasher = DefaultHasher::new();
         data_dir.hash(&mut hasher);
+        if let Ok(directory) = data_dir.metadata() {
+            (directory.dev(), directory.ino()).hash(&mut hasher);
+        }
         let parent = format!("opensandbox-{:08x}", hasher.finish() & 0xffff_ffff);
         // As many as network slots are kept ready: a burst takes both.
         Self {

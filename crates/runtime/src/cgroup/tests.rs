@@ -175,6 +175,19 @@ async fn a_frozen_group_stands_still_and_can_be_killed() {
 }
 
 #[test]
+fn two_directories_of_one_name_have_groups_of_their_own() {
+    let place = tempfile::tempdir().unwrap();
+    let (data, other) = (place.path().join("data"), place.path().join("other"));
+    std::fs::create_dir(&data).unwrap();
+    let first = Config::new(&data).parent;
+    assert_eq!(Config::new(&data).parent, first, "the same after a restart");
+    // Both are there at once, as on two mounts: a new one could get the number of a removed one.
+    std::fs::rename(&data, &other).unwrap();
+    std::fs::create_dir(&data).unwrap();
+    assert_ne!(Config::new(&data).parent, first);
+}
+
+#[test]
 fn a_thread_lets_itself_in() {
     let Some(tree) = tree(0) else { return };
     let group = tree.take().unwrap();
