@@ -77,9 +77,13 @@ impl Head {
         let httparse::Status::Complete(len) = parsed.map_err(Malformed::Head)? else {
             return Ok(false);
         };
+        self.status = answer.code.unwrap_or_default();
+        // Three digits that are no status: who writes them as a number writes fewer.
+        if self.status < 100 {
+            return Err(Malformed::Head(httparse::Error::Status));
+        }
         self.len = len;
         self.minor_version = answer.version.unwrap_or_default();
-        self.status = answer.code.unwrap_or_default();
         let reason = answer.reason.unwrap_or_default();
         // One with unusual characters is not in these bytes.
         self.reason = if reason.is_empty() {
@@ -347,6 +351,8 @@ struct Chunks {
 enum Expects {
     #[default]
     Size,
+    /// Space behind the size.
+    Space,
     Extension,
     SizeLf,
     Data,
@@ -416,7 +422,11 @@ impl Chunks {
     fn step(&mut self, byte: u8) -> Result<bool, Malformed> {
         let (expects, is_kept) = match (self.expects, byte) {
             (Expects::Size, b'\r') if self.digits > 0 => (Expects::SizeLf, true),
-            (Expects::Size, b';' | b' ' | b'\t') if self.digits > 0 => (Expects::Extension, false),
+            (Expects::Size, b';') if self.digits > 0 => (Expects::Extension, false),
+            (Expects::Size, b' ' | b'\t') if self.digits > 0 => (Expects::Space, false),
+            (Expects::Space, b'\r') => (Expects::SizeLf, true),
+            (Expects::Space, b';') => (Expects::Extension, false),
+            (Expects::Space, b' ' | b'\t') => (Expects::Space, false),
             (Expects::Size, _) => {
                 let digit = char::from(byte).to_digit(16).ok_or(Malformed::Chunk)?;
                 self.digits += 1;

@@ -139,6 +139,8 @@ fn the_length_of_an_answer_follows_from_its_status_and_headers() {
         )
         .is_err()
     );
+    let mut odd = Head::default();
+    assert!(odd.read_answer(b"HTTP/1.1 042 x\r\n\r\n").is_err());
     assert!(
         answer(
             "HTTP/1.0 200 x\r\nTransfer-Encoding: chunked\r\n\r\n",
@@ -197,6 +199,7 @@ fn chunks_pass_without_what_only_some_would_read() {
         "0x5\r\n",
         " 5\r\n",
         "5\r\r\n",
+        "5 5\r\n",
         "5;\0\r\n",
         "5;\n\r\n",
         "11111111111111111\r\n",
