@@ -20,7 +20,7 @@ use api::id::SandboxId;
 use axum::body::Body;
 use daemon::Spawner;
 use daemon::http::line::{Buffer, Flow};
-use daemon::http::wire::{Malformed, Message};
+use daemon::http::wire::{Length, Malformed, Message};
 use daemon::http::{Line, Next, Peer};
 use http::{HeaderMap, Response};
 use lifecycle::backend::{Stream, Target};
@@ -83,8 +83,8 @@ struct Inner {
 
 /// What became of a request.
 pub enum Outcome {
-    /// It was answered, with this status.
-    Answered(u16, Next),
+    /// It was answered.
+    Answered(Next),
     /// It is to be answered with this.
     Answer(Response<Body>),
     /// Its client has gone, or has got a part of an answer that cannot be completed.
@@ -189,11 +189,17 @@ impl Inner {
             Some(protocol) if tunnel::is_raw(protocol) && !route.is_control() => Switch::Raw,
             Some(_) => Switch::Protocol,
         };
+        let length = request.request_length().map_err(Error::Malformed)?;
+        if switch == Switch::Raw && length != Length::Exactly(0) {
+            return Err(Error::Malformed(Malformed::Length(
+                "what asks for a plain byte stream has no body in front of it",
+            )));
+        }
         let mut head = Vec::with_capacity(1024);
         let outbound = Outbound {
             route: &route,
             peer: line.peer(),
-            length: request.request_length().map_err(Error::Malformed)?,
+            length,
             token: route.is_control().then_some(token),
             upgrade,
         };
@@ -229,7 +235,7 @@ impl Inner {
         if admitted.switch == Switch::Raw {
             let stream = self.connect(route).await?;
             let answer = tunnel::raw_answer(line.request_id().as_str());
-            line.begin_answer();
+            line.begin_answer(101);
             if line.parts().0.write_all(answer.as_bytes()).await.is_err() {
                 return Ok(Outcome::Gone);
             }
@@ -242,9 +248,13 @@ impl Inner {
         };
         let may_switch = admitted.switch == Switch::Protocol;
         let is_whole = outgoing.rest.is_done();
-        let mut kept = match may_switch {
+        let kept = match may_switch {
             true => None,
             false => self.pool.take(&place).await,
+        };
+        let mut upstream = match kept {
+            Some(upstream) => upstream,
+            None => Upstream::new(self.connect(route).await?),
         };
         if admitted.expects_continue && !is_whole {
             let told = line.parts().0.write_all(b"HTTP/1.1 100 Continue\r\n\r\n");
@@ -253,21 +263,13 @@ impl Inner {
             }
         }
         loop {
-            let upstream = match kept.take() {
-                Some(upstream) => upstream,
-                None => Upstream::new(self.connect(route).await?),
-            };
             let carried = relay::carry(line, upstream, outgoing, &route.prefix, may_switch).await;
             return match carried {
-                Ok(Carried::Whole {
-                    status,
-                    next,
-                    upstream,
-                }) => {
+                Ok(Carried::Whole { next, upstream }) => {
                     if let Some(upstream) = upstream {
                         self.pool.put(place, upstream);
                     }
-                    Ok(Outcome::Answered(status, next))
+                    Ok(Outcome::Answered(next))
                 }
                 Ok(Carried::Switched(upstream)) => {
                     let (stream, said) = upstream.into_parts();
@@ -276,6 +278,7 @@ impl Inner {
                 Err(Failure::Closed { was_stale, .. })
                     if was_stale && is_whole && admitted.is_repeatable =>
                 {
+                    upstream = Upstream::new(self.connect(route).await?);
                     continue;
                 }
                 Err(Failure::Closed { message, .. }) => Err(Error::UpstreamClosed {
@@ -299,7 +302,7 @@ impl Inner {
         tunnel::run(line, upstream, said).await;
         // A terminal that was used for hours counts as access until it was closed.
         self.service.touch(&route.id);
-        Outcome::Answered(101, Next::Close)
+        Outcome::Answered(Next::Close)
     }
 
     async fn connect(&self, route: &Route) -> Result<Box<dyn Stream>, Error> {

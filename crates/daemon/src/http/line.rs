@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http::Response;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::wire::{self, Head, Malformed, Message};
@@ -129,7 +130,7 @@ pub struct Line {
     peer: Peer,
     stopping: CancellationToken,
     due: Due,
-    has_answered: bool,
+    answered: Option<(u16, Instant)>,
 }
 
 /// What the answer to a request must know of it.
@@ -152,17 +153,19 @@ impl Line {
                 is_for_head: false,
                 keeps_open: false,
             },
-            has_answered: false,
+            answered: None,
         }
     }
 
     /// Waits for the head of the next request, at most `head_bytes` long.
     pub(super) async fn arrive(&mut self, head_bytes: usize) -> Arrived {
-        self.has_answered = false;
+        self.answered = None;
         self.buffer.shrink();
         let mut seen = 0;
         loop {
-            if wire::may_end(self.buffer.unread(), seen) {
+            // The first bytes are looked at even if more must come: what speaks another protocol
+            // waits for an answer to them.
+            if seen == 0 || wire::may_end(self.buffer.unread(), seen) {
                 match self.head.read_request(self.buffer.unread()) {
                     Ok(true) if self.request().head_len() <= head_bytes => return Arrived::Request,
                     Ok(false) => {}
@@ -232,23 +235,27 @@ impl Line {
         (&mut *self.stream, &mut self.buffer)
     }
 
-    /// Takes note that an answer to the request that is due has begun.
-    pub fn begin_answer(&mut self) {
-        self.has_answered = true;
+    /// Takes note that an answer with this status to the request that is due has begun.
+    pub fn begin_answer(&mut self, status: u16) {
+        self.answered = Some((status, Instant::now()));
     }
 
-    /// Whether an answer has begun.
-    pub(super) fn has_answered(&self) -> bool {
-        self.has_answered
+    /// The status of the answer to the request that is due, and when it began.
+    pub fn answered(&self) -> Option<(u16, Instant)> {
+        self.answered
     }
 
     /// Answers the request that is due here instead of carrying it on. Answers whether the
-    /// connection can be used again: not if there is more of the request to come.
+    /// connection can be used again: not if there is more of the request to come, nor if an answer
+    /// has begun already, inside which this one would be.
     pub async fn answer(
         &mut self,
         response: Response<Body>,
         is_all_read: bool,
     ) -> io::Result<Next> {
+        if self.answered.is_some() {
+            return Ok(Next::Close);
+        }
         let keeps_open = is_all_read && self.keeps_open();
         let (parts, body) = response.into_parts();
         let body = axum::body::to_bytes(body, ANSWER_BYTES_MAX);
@@ -280,7 +287,7 @@ impl Line {
         if !self.due.is_for_head {
             out.extend_from_slice(&body);
         }
-        self.has_answered = true;
+        self.begin_answer(parts.status.as_u16());
         self.stream.write_all(&out).await?;
         Ok(if keeps_open {
             Next::Request

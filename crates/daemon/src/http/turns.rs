@@ -3,8 +3,7 @@
 //!
 //! The head of each request is read here. Those that are carried on never meet the HTTP library:
 //! taking a message apart and putting it together again, twice, costs more than everything else
-//! that is done to it. All others are handed to the library, which sees a connection of its own on
-//! which now and then nothing happens.
+//! that is done to it. All others are handed to the library, for which each is a connection of its own.
 
 use std::io;
 use std::panic::AssertUnwindSafe;
@@ -40,7 +39,6 @@ pub(super) async fn serve<H: Handler>(shell: &Shell<H>, stream: Box<dyn Io>, pee
             response.map(|response| response.map(|body| Watched { body, _end: end }))
         }
     });
-    let mut library = pin!(shell.http.serve_connection(seat.clone(), service));
     loop {
         patience.renew();
         let arrived = tokio::select! {
@@ -61,6 +59,9 @@ pub(super) async fn serve<H: Handler>(shell: &Shell<H>, stream: Box<dyn Io>, pee
             Arrived::Request => Left::of(&line),
         };
         seat.take_place(line, left);
+        // A new one for each request: it may hold a part of the last one that its handler did not
+        // read, and whoever only waits needs none.
+        let mut library = pin!(shell.http.serve_connection(seat.clone(), service));
         let mut turn = pin!(std::future::poll_fn(|context| {
             match library.as_mut().poll(context) {
                 Poll::Ready(ended) => Poll::Ready(Some(ended)),
@@ -78,11 +79,16 @@ pub(super) async fn serve<H: Handler>(shell: &Shell<H>, stream: Box<dyn Io>, pee
         };
         match (ended, seat.leave_place()) {
             (None, Some(again)) => line = again,
-            (Some(Err(error)), _) => {
-                tracing::debug!(error = %crate::error::chain(&error), "a connection ended early");
+            (ended, line) => {
+                if let Some(Err(error)) = ended {
+                    let error = crate::error::chain(&error);
+                    tracing::debug!(%error, "a connection ended early");
+                }
+                if let Some(line) = line {
+                    line.close().await;
+                }
                 return;
             }
-            _ => return,
         }
     }
 }
@@ -96,10 +102,8 @@ async fn carry<H: Handler>(app: &H, line: &mut Line) -> Next {
     };
     let (id, error) = (line.request_id().clone(), panic_message(&*panic));
     tracing::error!(request_id = %id, error, "a carrier panicked");
-    if !line.has_answered() {
-        let response = Failure::panicked(&id).into_response();
-        let _ = line.answer(response, false).await;
-    }
+    let response = Failure::panicked(&id).into_response();
+    let _ = line.answer(response, false).await;
     Next::Close
 }
 
@@ -333,3 +337,6 @@ impl hyper::body::Body for Watched {
         self.body.size_hint()
     }
 }
+
+#[cfg(test)]
+mod tests;

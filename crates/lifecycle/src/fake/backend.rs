@@ -7,12 +7,13 @@ mod calls;
 mod stock;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use api::id::{SandboxId, SnapshotId};
 use jiff::Timestamp;
-use tokio::sync::{broadcast, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::backend::{
     Capabilities, Error, Event, Exit, ObservedState, SnapshotDetails, Source, Spec,
@@ -23,6 +24,9 @@ const EVENTS: usize = 256;
 
 /// Bytes under way in each direction of a stream.
 const STREAM: usize = 64 * 1024;
+
+/// Connections that wait for a test to take them; more are refused.
+const BACKLOG: usize = 64;
 
 /// A call to the backend, to say where a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -119,6 +123,7 @@ struct Item {
     spec: Spec,
     started_at: Timestamp,
     ports: HashSet<u16>,
+    played: HashMap<u16, mpsc::Sender<UnixStream>>,
     log: watch::Sender<String>,
 }
 
@@ -233,6 +238,15 @@ impl Backend {
         }
     }
 
+    /// Lets the test itself be what listens on a port: it gets every connection to it.
+    pub fn play(&self, id: &SandboxId, port: u16) -> mpsc::Receiver<UnixStream> {
+        let (play, played) = mpsc::channel(BACKLOG);
+        if let Some(sandbox) = self.lock().sandboxes.get_mut(id) {
+            sandbox.played.insert(port, play);
+        }
+        played
+    }
+
     /// Adds to a sandbox's log.
     pub fn log(&self, id: &SandboxId, text: &str) {
         if let Some(sandbox) = self.lock().sandboxes.get_mut(id) {
@@ -335,6 +349,7 @@ impl Backend {
             spec: spec.clone(),
             started_at: Timestamp::now(),
             ports: HashSet::new(),
+            played: HashMap::new(),
             log: watch::Sender::new(String::new()),
         };
         held.sandboxes.insert(spec.id.clone(), sandbox);

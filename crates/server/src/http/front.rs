@@ -39,25 +39,28 @@ impl Front {
         let method = metrics::method_label(line.request().method());
         let path = guard::path_for_log(line.request().target());
         let (outcome, is_all_read) = self.app.0.proxy.carry(line).await;
-        let (status, next) = match outcome {
-            Ok(Outcome::Answered(status, next)) => (status, next),
-            Ok(Outcome::Gone) => return Next::Close,
-            Ok(Outcome::Answer(response)) => answer(line, response, is_all_read).await,
+        let response = match outcome {
+            Ok(Outcome::Answered(next)) => Ok(next),
+            Ok(Outcome::Gone) => Ok(Next::Close),
+            Ok(Outcome::Answer(response)) => Err(response),
             Err(error) => {
                 let span = tracing::info_span!("request", request_id = %line.request_id());
-                let response = span.in_scope(|| Error::from(error).into_response());
-                answer(line, response, is_all_read).await
+                Err(span.in_scope(|| Error::from(error).into_response()))
             }
         };
-        guard::count(&self.app, method, PROXIED, status, began, path);
+        let next = match response {
+            Ok(next) => next,
+            Err(response) => {
+                let answered = line.answer(response, is_all_read).await;
+                answered.unwrap_or(Next::Close)
+            }
+        };
+        // A part of an answer is one too, and how long the whole takes is the service's business.
+        if let Some((status, at)) = line.answered() {
+            guard::count(&self.app, method, PROXIED, status, at - began, path);
+        }
         next
     }
-}
-
-async fn answer(line: &mut Line, response: Response<Body>, is_all_read: bool) -> (u16, Next) {
-    let status = response.status().as_u16();
-    let answered = line.answer(response, is_all_read).await;
-    (status, answered.unwrap_or(Next::Close))
 }
 
 impl Front {

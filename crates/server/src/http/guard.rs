@@ -1,6 +1,7 @@
 //! What every request meets before its handler: counting, the API key, the limit on work.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
@@ -23,7 +24,14 @@ pub(super) async fn observe(State(app): State<App>, request: Request, next: Next
     // The router's routes are matched further in, and tell it on the way out.
     let matched = matched.or_else(|| response.extensions().get::<MatchedPath>().cloned());
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
-    count(&app, method, route, response.status().as_u16(), began, path);
+    count(
+        &app,
+        method,
+        route,
+        response.status().as_u16(),
+        began.elapsed(),
+        path,
+    );
     response
 }
 
@@ -39,10 +47,9 @@ pub(super) fn count(
     method: &'static str,
     route: &str,
     status: u16,
-    began: Instant,
+    took: Duration,
     path: Option<String>,
 ) {
-    let took = began.elapsed();
     app.0.metrics.answered(method, route, status, took);
     if let Some(path) = path {
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);

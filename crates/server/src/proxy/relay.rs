@@ -21,6 +21,8 @@ use super::headers::{Inbound, write_answer};
 /// Bytes of the head of an answer: as much as a request may have.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
+const TOO_LARGE: &str = "the head of its answer is too large";
+
 /// Bytes that are copied to go out together with the head before them. A whole small message then
 /// needs one system call; more is not worth the copying.
 pub(super) const TOGETHER_BYTES: usize = 16 * 1024;
@@ -86,7 +88,6 @@ pub(super) enum Failure {
 pub(super) enum Carried {
     /// To its end.
     Whole {
-        status: u16,
         next: Next,
         /// To be used again.
         upstream: Option<Upstream>,
@@ -108,6 +109,7 @@ pub(super) async fn carry(
         outgoing,
         sent: 0,
         sending: Sending::On,
+        has_heard: false,
     };
     poll_fn(|context| exchange.poll_head(context, line)).await?;
     let answer = exchange.upstream.answer();
@@ -142,7 +144,7 @@ pub(super) async fn carry(
     let Incoming { bytes, rest, .. } = &mut incoming;
     rest.take(&mut exchange.upstream.buffer, bytes, TOGETHER_BYTES)
         .map_err(|error| Failure::closed(&error.to_string()))?;
-    line.begin_answer();
+    line.begin_answer(status);
     poll_fn(|context| exchange.poll_body(context, line, &mut incoming)).await?;
     if status == 101 {
         return Ok(Carried::Switched(exchange.upstream));
@@ -152,7 +154,6 @@ pub(super) async fn carry(
     upstream.buffer.shrink();
     upstream.is_used = true;
     Ok(Carried::Whole {
-        status,
         next: if keeps_open {
             Next::Request
         } else {
@@ -185,6 +186,8 @@ struct Exchange<'a> {
     outgoing: &'a mut Outgoing,
     sent: usize,
     sending: Sending,
+    /// The service has said something, if only that it goes on.
+    has_heard: bool,
 }
 
 /// An answer on its way.
@@ -219,11 +222,18 @@ impl Exchange<'_> {
                 Poll::Ready(Err(Stuck::Malformed(error))) => return Err(Failure::Request(error)),
             }
         }
-        let is_watched = self.sending == Sending::Done && buffer.is_empty();
-        match is_watched.then(|| buffer.poll_fill(context, client)) {
-            Some(Poll::Ready(Ok(0) | Err(_))) => Err(Failure::Gone),
-            // More is the next request, whose turn comes later.
-            _ => Ok(()),
+        // More is the next request, whose turn comes later, or the rest of one that nobody takes.
+        let is_waste = !self.outgoing.rest.is_done();
+        loop {
+            if is_waste {
+                buffer.consume(buffer.unread().len());
+            }
+            let is_watched = buffer.is_empty();
+            match is_watched.then(|| buffer.poll_fill(context, client)) {
+                Some(Poll::Ready(Ok(0) | Err(_))) => return Err(Failure::Gone),
+                Some(Poll::Ready(Ok(_))) => {}
+                Some(Poll::Pending) | None => return Ok(()),
+            }
         }
     }
 
@@ -262,10 +272,14 @@ impl Exchange<'_> {
             if may_end(buffer.unread(), seen) {
                 let read = head.read_answer(buffer.unread());
                 if read.map_err(|error| Failure::closed(&error.to_string()))? {
+                    let len = self.upstream.answer().head_len();
                     match self.upstream.answer().status() {
+                        _ if len > HEAD_BYTES_MAX => {
+                            return Poll::Ready(Err(Failure::closed(TOO_LARGE)));
+                        }
                         100 | 102..=199 => {
-                            let len = self.upstream.answer().head_len();
                             self.upstream.buffer.consume(len);
+                            self.has_heard = true;
                             seen = 0;
                             continue;
                         }
@@ -275,19 +289,19 @@ impl Exchange<'_> {
             }
             seen = buffer.unread().len();
             if seen > HEAD_BYTES_MAX {
-                return Poll::Ready(Err(Failure::closed("the head of its answer is too large")));
+                return Poll::Ready(Err(Failure::closed(TOO_LARGE)));
             }
             let message = match ready!(buffer.poll_fill(context, stream)) {
                 Ok(0) => "it closed the connection".to_owned(),
                 Err(error) => error.to_string(),
                 Ok(_) => continue,
             };
-            let was_stale = seen == 0 && self.upstream.is_used;
+            let was_stale = seen == 0 && !self.has_heard && self.upstream.is_used;
             return Poll::Ready(Err(Failure::Closed { message, was_stale }));
         }
     }
 
-    /// Carries the answer to its end.
+    /// Carries the answer to its end. A request that goes wrong meanwhile can have no other.
     fn poll_body(
         &mut self,
         context: &mut Context<'_>,
@@ -299,7 +313,7 @@ impl Exchange<'_> {
             let rest = &incoming.bytes[incoming.sent..];
             let Poll::Ready(written) = Pin::new(&mut *client).poll_write(context, rest) else {
                 // The request may be what the service waits for before it reads on.
-                self.poll_client(context, line)?;
+                self.poll_client(context, line).map_err(|_| Failure::Gone)?;
                 return Poll::Pending;
             };
             incoming.sent += some(written).map_err(|_| Failure::Gone)?;
@@ -309,7 +323,7 @@ impl Exchange<'_> {
             .rest
             .poll_move(context, &mut **stream, buffer, client);
         let Poll::Ready(moved) = moved else {
-            self.poll_client(context, line)?;
+            self.poll_client(context, line).map_err(|_| Failure::Gone)?;
             return Poll::Pending;
         };
         if let Err(Stuck::Reading(error)) = &moved {

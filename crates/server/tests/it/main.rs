@@ -3,8 +3,11 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 mod access;
+mod clients;
 mod operations;
 mod proxy;
+mod raw;
 mod sandboxes;
+mod services;
 mod stock;
 mod support;

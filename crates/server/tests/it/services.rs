@@ -1,0 +1,333 @@
+//! Services in sandboxes that say what they like: whatever it is, it is the answer to the request
+//! it was sent for, and to no other.
+
+use tokio::io::AsyncWriteExt as _;
+
+use crate::raw::{PLAYED, stage};
+
+const HEALTH: &str = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
+
+/// An answer that nobody asked for.
+const SMUGGLED: &str = "HTTP/1.1 200 OK\r\nContent-Length: 8\r\n\r\nsmuggled";
+
+#[tokio::test]
+async fn whatever_a_service_says_the_next_answer_is_not_its() {
+    let mut stage = stage().await;
+    let endless = format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "b".repeat(70_000));
+    let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(101));
+    let early = "HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n".repeat(5000);
+    let early = format!("{early}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    for (method, said, status, text) in [
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes",
+            200,
+            "yes",
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n0\r\n\r\n",
+            200,
+            "hello",
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2;a=b\r\nok\r\n0\r\nA: b\r\n\r\n",
+            200,
+            "ok",
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nContent-Length: 5\r\n\r\nyes",
+            502,
+            "message",
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n\r\nyes",
+            502,
+            "message",
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nbad\n",
+            502,
+            "message",
+        ),
+        (
+            "GET",
+            "HTTP/1.1 101 Switching Protocols\r\nUpgrade: x\r\n\r\n",
+            502,
+            "message",
+        ),
+        (
+            "GET",
+            "HTTP/1.1 042 Odd\r\nContent-Length: 3\r\n\r\nyes",
+            502,
+            "message",
+        ),
+        (
+            "GET",
+            "HTTP/1.1 200 OK\r\nA: b\r\n c\r\nContent-Length: 3\r\n\r\nyes",
+            502,
+            "message",
+        ),
+        ("GET", "HTTP/1.1 200 OK\r\nA: \0\r\n\r\n", 502, "message"),
+        ("GET", "SSH-2.0-OpenSSH\r\n\r\n", 502, "message"),
+        ("GET", &endless, 502, "message"),
+        ("GET", &many, 502, "message"),
+        ("GET", &early, 200, "ok"),
+        (
+            "HEAD",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes",
+            200,
+            "",
+        ),
+        (
+            "HEAD",
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nyes\r\n0\r\n\r\n",
+            200,
+            "",
+        ),
+        (
+            "GET",
+            "HTTP/1.1 204 No\r\nContent-Length: 3\r\n\r\nyes",
+            204,
+            "",
+        ),
+        (
+            "GET",
+            "HTTP/1.1 204 No\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nyes\r\n0\r\n\r\n",
+            204,
+            "",
+        ),
+        (
+            "GET",
+            "HTTP/1.1 304 No\r\nContent-Length: 3\r\n\r\nyes",
+            304,
+            "",
+        ),
+    ] {
+        let mut client = stage.client().await;
+        client
+            .say(stage.request(method, PLAYED, "X-Request-Id: mine\r\n", ""))
+            .await;
+        let mut service = stage.service().await;
+        assert!(service.head().await.is_whole);
+        let stream = &mut service.stream;
+        // It may be refused before it has said all.
+        if stream.write_all(said.as_bytes()).await.is_ok() {
+            let _ = stream.write_all(SMUGGLED.as_bytes()).await;
+        }
+        let answer = match method {
+            "HEAD" => client.head().await,
+            _ => client.message().await,
+        };
+        let answer = answer.expect(status);
+        assert!(answer.text().contains(text), "{said:?} {answer:?}");
+        assert_eq!(answer.header("x-request-id"), Some("mine"), "{said:?}");
+        assert_eq!(answer.header("connection"), None, "{said:?}");
+        client.say(HEALTH).await;
+        let health = client.message().await.expect(200);
+        assert!(health.text().contains("healthy"), "{said:?} {health:?}");
+        // Nor does the next request into the sandbox get it.
+        client.say(stage.request("GET", PLAYED, "", "")).await;
+        let mut service = stage.service().await;
+        assert!(service.head().await.is_whole, "{said:?}");
+        service
+            .say("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 4\r\n\r\nnext")
+            .await;
+        assert_eq!(
+            client.message().await.expect(200).text(),
+            "next",
+            "{said:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn an_answer_that_breaks_off_is_seen_to_break_off() {
+    let mut stage = stage().await;
+    for said in [
+        "HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\npart",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n9\r\npart",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n",
+        "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n0\r\n",
+    ] {
+        let mut client = stage.client().await;
+        client.say(stage.request("GET", PLAYED, "", "")).await;
+        let mut service = stage.service().await;
+        service.head().await;
+        service.say(said).await;
+        drop(service);
+        let answer = client.message().await;
+        assert_eq!(answer.status(), 200, "{said:?}");
+        assert!(
+            !answer.is_whole && answer.body == b"part",
+            "{said:?} {answer:?}"
+        );
+    }
+    // What goes wrong later, behind a part that has already passed.
+    let mut client = stage.client().await;
+    client.say(stage.request("GET", PLAYED, "", "")).await;
+    let mut service = stage.service().await;
+    service.head().await;
+    service
+        .say("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n4\r\npart\r\n")
+        .await;
+    assert_eq!(client.head().await.status(), 200);
+    assert_eq!(client.bytes(9).await, b"4\r\npart\r\n");
+    service.say(format!("no size\r\n{SMUGGLED}")).await;
+    assert_eq!(client.rest().await, b"");
+
+    for said in ["", "HTTP/1.1 200 OK\r\nContent-Le"] {
+        let mut client = stage.client().await;
+        client.say(stage.request("GET", PLAYED, "", "")).await;
+        let mut service = stage.service().await;
+        service.head().await;
+        service.say(said).await;
+        drop(service);
+        client.message().await.expect(502);
+        client.say(HEALTH).await;
+        client.message().await.expect(200);
+    }
+}
+
+#[tokio::test]
+async fn an_answer_without_a_length_ends_with_the_connection() {
+    let mut stage = stage().await;
+    for version in ["1.0", "1.1"] {
+        let mut client = stage.client().await;
+        let request = stage.request("GET", PLAYED, "", "");
+        client.say(request + HEALTH).await;
+        let mut service = stage.service().await;
+        service.head().await;
+        service
+            .say(format!(
+                "HTTP/{version} 200 OK\r\nConnection: keep-alive\r\n\r\n{SMUGGLED}"
+            ))
+            .await;
+        drop(service);
+        let answer = client.message().await.expect(200);
+        assert_eq!(answer.header("connection"), Some("close"));
+        assert_eq!(answer.text(), SMUGGLED);
+    }
+}
+
+#[tokio::test]
+async fn a_request_is_repeated_only_if_nothing_was_heard_and_it_may_be() {
+    const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let mut stage = stage().await;
+    for (method, headers, body, said, is_repeated) in [
+        ("GET", "", "", "", true),
+        ("PUT", "Content-Length: 2\r\n", "ab", "", true),
+        ("POST", "Content-Length: 2\r\n", "ab", "", false),
+        ("GET", "", "", "HTTP/1.1 2", false),
+        ("GET", "", "", "HTTP/1.1 102 Processing\r\n\r\n", false),
+    ] {
+        let mut client = stage.client().await;
+        let request = stage.request(method, PLAYED, headers, body);
+        client.say(&request).await;
+        let mut service = stage.service().await;
+        service.message().await;
+        service.say(ANSWER).await;
+        client.message().await.expect(200);
+        // The connection is kept; this time it is closed when the request has come.
+        client.say(&request).await;
+        assert_eq!(service.message().await.body, body.as_bytes(), "{method}");
+        service.say(said).await;
+        drop(service);
+        if is_repeated {
+            let mut service = stage.service().await;
+            assert_eq!(service.message().await.body, body.as_bytes(), "{method}");
+            // And only once.
+            drop(service);
+        }
+        client.message().await.expect(502);
+        assert!(stage.is_left_alone(), "{method} {said}");
+    }
+}
+
+#[tokio::test]
+async fn a_service_may_answer_before_it_has_read() {
+    let mut stage = stage().await;
+    let mut client = stage.client().await;
+    // Not all of it was sent when the answer comes, nor ever will be.
+    let body = "x".repeat(200_000);
+    let headers = format!("Content-Length: {}\r\n", body.len() + 1);
+    client
+        .say(stage.request("POST", PLAYED, &headers, &body))
+        .await;
+    let mut service = stage.service().await;
+    service
+        .say("HTTP/1.1 200 OK\r\nContent-Length: 5\r\n\r\nearly")
+        .await;
+    let answer = client.message().await.expect(200);
+    assert_eq!(answer.text(), "early");
+    assert_eq!(answer.header("connection"), Some("close"));
+    assert_eq!(client.rest().await, b"");
+}
+
+#[tokio::test]
+async fn bytes_right_behind_the_heads_go_through_the_tunnel() {
+    let mut stage = stage().await;
+    let upgrade = "Connection: upgrade\r\nUpgrade: some\r\n";
+    let raw = "Connection: upgrade\r\nUpgrade: tcp\r\n";
+    for (headers, said) in [
+        (
+            upgrade,
+            "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: some\r\n\r\n",
+        ),
+        (raw, ""),
+    ] {
+        let mut client = stage.client().await;
+        client
+            .say(stage.request("GET", PLAYED, headers, "first "))
+            .await;
+        let mut service = stage.service().await;
+        if !said.is_empty() {
+            assert_eq!(service.head().await.header("upgrade"), Some("some"));
+        }
+        service.say(format!("{said}hello ")).await;
+        assert_eq!(client.head().await.status(), 101);
+        assert_eq!(client.bytes(6).await, b"hello ");
+        assert_eq!(service.bytes(6).await, b"first ");
+        client.say("second").await;
+        assert_eq!(service.bytes(6).await, b"second");
+        service.say("bye").await;
+        drop(service);
+        assert_eq!(client.rest().await, b"bye");
+    }
+    // A body in front of a plain byte stream would be neither.
+    let mut client = stage.client().await;
+    let headers = format!("{raw}Content-Length: 5\r\n");
+    client
+        .say(stage.request("GET", PLAYED, &headers, "hello"))
+        .await;
+    client.message().await.expect(400);
+}
+
+#[tokio::test]
+async fn a_stopping_server_lets_an_exchange_end() {
+    let mut stage = stage().await;
+    let mut client = stage.client().await;
+    client.say(stage.request("GET", PLAYED, "", "")).await;
+    let mut service = stage.service().await;
+    service.head().await;
+    let mut idle = stage.client().await;
+    idle.say(HEALTH).await;
+    idle.message().await.expect(200);
+    let running = stage.server.running;
+    let stopping = tokio::spawn(async move { running.stop(crate::support::DEADLINE).await });
+    assert_eq!(idle.rest().await, b"");
+    service
+        .say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone")
+        .await;
+    let answer = client.message().await.expect(200);
+    assert_eq!(
+        (answer.text(), answer.header("connection")),
+        ("done", Some("close"))
+    );
+    client.stream.shutdown().await.unwrap();
+    stopping.await.unwrap();
+}
