@@ -274,7 +274,7 @@ fn is_of_one_connection(error: &io::Error) -> bool {
 async fn connection<H, S>(shell: Arc<Shell<H>>, stream: S, peer: Peer)
 where
     H: Handler,
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    S: line::Io + 'static,
 {
     if H::CARRIES {
         turns::serve(&shell, Box::new(stream), peer).await;

@@ -9,6 +9,7 @@ use std::time::Duration;
 use axum::body::Body;
 use http::Response;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -33,8 +34,19 @@ const ANSWER_BYTES_MAX: usize = 64 * 1024;
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Both directions of a connection.
-pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + ?Sized> Io for T {}
+pub trait Io: AsyncRead + AsyncWrite + Send + Unpin {
+    /// Lets the other side see, when this one is closed, that it broke off and did not end.
+    fn break_off(&self) {}
+}
+
+impl Io for TcpStream {
+    fn break_off(&self) {
+        // Closed like this it is reset. Where that cannot be, it is only closed.
+        let _ = self.set_zero_linger();
+    }
+}
+
+impl Io for UnixStream {}
 
 /// Bytes that were read and not yet used.
 #[derive(Debug, Default)]
@@ -131,6 +143,7 @@ pub struct Line {
     stopping: CancellationToken,
     due: Due,
     answered: Option<(u16, Instant)>,
+    is_broken: bool,
 }
 
 /// What the answer to a request must know of it.
@@ -154,6 +167,7 @@ impl Line {
                 keeps_open: false,
             },
             answered: None,
+            is_broken: false,
         }
     }
 
@@ -245,6 +259,13 @@ impl Line {
         self.answered
     }
 
+    /// Takes note that the answer will never be whole. If it is one that ends with the connection,
+    /// the client would take the end of this one for that.
+    pub fn break_off(&mut self) {
+        self.stream.break_off();
+        self.is_broken = true;
+    }
+
     /// Answers the request that is due here instead of carrying it on. Answers whether the
     /// connection can be used again: not if there is more of the request to come, nor if an answer
     /// has begun already, inside which this one would be.
@@ -299,7 +320,7 @@ impl Line {
     /// Ends the connection so that the client reads the answer to its end, even if it is still
     /// sending: a connection closed while bytes arrive would be reset, and the answer lost.
     pub(super) async fn close(mut self) {
-        if self.stream.shutdown().await.is_err() {
+        if self.is_broken || self.stream.shutdown().await.is_err() {
             return;
         }
         let mut waste = [0; 4096];

@@ -328,6 +328,7 @@ impl Exchange<'_> {
         };
         if let Err(Stuck::Reading(error)) = &moved {
             tracing::debug!(%error, "a service broke off in the middle of its answer");
+            line.break_off();
         }
         Poll::Ready(moved.map_err(|_| Failure::Gone))
     }

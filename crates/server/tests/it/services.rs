@@ -1,9 +1,10 @@
 //! Services in sandboxes that say what they like: whatever it is, it is the answer to the request
 //! it was sent for, and to no other.
 
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 use crate::raw::{PLAYED, stage};
+use crate::support::DEADLINE;
 
 const HEALTH: &str = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
 
@@ -215,6 +216,26 @@ async fn an_answer_without_a_length_ends_with_the_connection() {
 }
 
 #[tokio::test]
+async fn an_answer_without_a_length_that_breaks_off_does_not_end() {
+    let mut stage = stage().await;
+    let mut client = stage.client().await;
+    let headers = "Content-Length: 4\r\n";
+    client
+        .say(stage.request("POST", PLAYED, headers, "body"))
+        .await;
+    let mut service = stage.service().await;
+    service.say("HTTP/1.1 200 OK\r\n\r\npart").await;
+    assert_eq!(client.head().await.status(), 200);
+    assert_eq!(client.bytes(4).await, b"part");
+    // Closed with something unread, a connection is reset.
+    drop(service);
+    let read = client.stream.read_u8();
+    let read = tokio::time::timeout(DEADLINE, read).await;
+    let error = read.expect("the end in time").unwrap_err();
+    assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
+}
+
+#[tokio::test]
 async fn a_request_is_repeated_only_if_nothing_was_heard_and_it_may_be() {
     const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     let mut stage = stage().await;
@@ -318,7 +339,7 @@ async fn a_stopping_server_lets_an_exchange_end() {
     idle.say(HEALTH).await;
     idle.message().await.expect(200);
     let running = stage.server.running;
-    let stopping = tokio::spawn(async move { running.stop(crate::support::DEADLINE).await });
+    let stopping = tokio::spawn(async move { running.stop(DEADLINE).await });
     assert_eq!(idle.rest().await, b"");
     service
         .say("HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\ndone")

@@ -251,6 +251,8 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
     }
 }
 
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> Io for Counted<S> {}
+
 #[tokio::test]
 async fn a_connection_that_waits_is_left_alone() {
     let (tasks, slow) = (Tasks::new("test"), Slow::default());
