@@ -270,6 +270,22 @@ async fn a_request_is_repeated_only_if_nothing_was_heard_and_it_may_be() {
 }
 
 #[tokio::test]
+async fn a_connection_that_was_closed_meanwhile_is_not_used_again() {
+    const ANSWER: &str = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+    let mut stage = stage().await;
+    let mut client = stage.client().await;
+    let request = stage.request("POST", PLAYED, "Content-Length: 2\r\n", "ab");
+    for _ in 0..3 {
+        client.say(&request).await;
+        let mut service = stage.service().await;
+        assert_eq!(service.message().await.body, b"ab");
+        service.say(ANSWER).await;
+        assert_eq!(client.message().await.expect(200).text(), "ok");
+        drop(service);
+    }
+}
+
+#[tokio::test]
 async fn a_service_may_answer_before_it_has_read() {
     let mut stage = stage().await;
     let mut client = stage.client().await;

@@ -61,6 +61,15 @@ impl Handler for Both {
 struct Slow {
     entered: Arc<Notify>,
     release: Arc<Notify>,
+    dropped: Arc<Notify>,
+}
+
+struct Dropped(Arc<Notify>);
+
+impl Drop for Dropped {
+    fn drop(&mut self) {
+        self.0.notify_one();
+    }
 }
 
 fn app(slow: &Slow) -> Both {
@@ -80,6 +89,7 @@ fn app(slow: &Slow) -> Both {
             .route(
                 "/slow",
                 get(|| async move {
+                    let _dropped = Dropped(slow.dropped);
                     slow.entered.notify_one();
                     slow.release.notified().await;
                     "slow"
@@ -216,6 +226,18 @@ async fn a_stopping_server_answers_what_it_works_on_and_ends() {
     let answers = working.await.unwrap();
     assert_eq!(bodies(&answers), ["slow"], "{answers}");
     assert_eq!(stopping.await.unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test]
+async fn a_handler_whose_client_hangs_up_is_dropped() {
+    let (_tasks, address, slow) = start(PATIENT).await;
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let text = format!("{CARRIED}GET /slow HTTP/1.1\r\nhost: x\r\n\r\n");
+    client.write_all(text.as_bytes()).await.unwrap();
+    slow.entered.notified().await;
+    drop(client);
+    let dropped = tokio::time::timeout(DEADLINE, slow.dropped.notified()).await;
+    dropped.expect("an end in time");
 }
 
 /// A stream that counts how often it is looked at.
