@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use opensandbox::{Client, ConnectionConfig};
+use opensandbox::{Client, ConnectionConfig, SandboxFilter};
 use tokio::io::{AsyncBufReadExt as _, BufReader};
 use tokio::process::{Child, Command};
 
@@ -98,7 +98,14 @@ impl Server {
         Client::new(self.config()).unwrap()
     }
 
+    /// Sandboxes outlive their server, also those that a case left alive.
     pub(crate) async fn stop(mut self) {
+        let client = self.client();
+        let left = client.list(&SandboxFilter::default()).await.unwrap();
+        for sandbox in left.items {
+            // One that has ended meanwhile is as good as one that was ended.
+            let _ = client.kill(sandbox.id.as_str()).await;
+        }
         let id = self.child.id().expect("it runs");
         let id = rustix::process::Pid::from_raw(i32::try_from(id).unwrap()).unwrap();
         rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
