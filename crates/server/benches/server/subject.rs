@@ -120,7 +120,18 @@ impl Daemon {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);
+        // What commands find in a sandbox, for what is in it decides how long a shell takes to start.
+        let environment = [
+            (
+                "PATH",
+                "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+            ),
+            ("HOME", "/root"),
+            ("LC_CTYPE", "C.UTF-8"),
+        ];
         let process = Command::new(beside("execd"))
+            .env_clear()
+            .envs(environment)
             .args(["--listen-fd", "0", "--access-token", token, "--port"])
             .arg(port.to_string())
             .stdin(Stdio::from(listener))
