@@ -2,12 +2,13 @@
 //! any number of TCP and unix listeners, with limits, request ids, and an answer for a handler that
 //! panics.
 //!
-//! A handler can also carry requests on to somebody else, byte by byte (`turns`, `line`, `wire`).
+//! A handler can also carry requests on to somebody else, byte by byte (`turns`, `line`, `flow`, `wire`).
 //! Speaks HTTP/1.1 only. Knows nothing of any route. Bodies are limited where they are read
 //! ([`body::read`]), because uploads and proxied streams have no limit.
 
 pub mod body;
 mod failure;
+pub mod flow;
 mod lanes;
 pub mod line;
 mod request_id;

@@ -19,7 +19,7 @@ use std::time::Duration;
 use api::id::SandboxId;
 use axum::body::Body;
 use daemon::Spawner;
-use daemon::http::line::{Buffer, Flow};
+use daemon::http::flow::{Buffer, Flow};
 use daemon::http::wire::{Length, Malformed, Message};
 use daemon::http::{Line, Next, Peer};
 use http::{HeaderMap, Response};
@@ -141,7 +141,11 @@ impl Proxy {
             bytes: Vec::new(),
             rest: match length {
                 Ok(length) => Flow::new(length),
-                Err(error) => return (Err(Error::Malformed(error)), false),
+                Err(error) => {
+                    let outcome = Err(Error::Malformed(error));
+                    self.0.metrics.proxied(&outcome);
+                    return (outcome, false);
+                }
             },
         };
         let outcome = match admitted {

@@ -475,6 +475,14 @@ fn is_text(byte: u8) -> bool {
     byte == b'\t' || byte >= b' ' && byte != 0x7f
 }
 
+/// Writes a header.
+pub fn put_header(out: &mut Vec<u8>, name: &str, value: &[u8]) {
+    out.extend_from_slice(name.as_bytes());
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
 /// The time as a message states it.
 pub fn date() -> String {
     httpdate::fmt_http_date(std::time::SystemTime::now())

@@ -8,8 +8,7 @@
 //! is never what the other side reads.
 
 use daemon::http::Peer;
-use daemon::http::line::put_header;
-use daemon::http::wire::{self, Length, Message};
+use daemon::http::wire::{self, Length, Message, put_header};
 
 use super::{Route, visitor};
 

@@ -10,7 +10,8 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use daemon::http::line::{Buffer, Flow, Io, Stuck};
+use daemon::http::flow::{Buffer, Flow, Stuck};
+use daemon::http::line::Io;
 use daemon::http::wire::{Head, Length, Malformed, Message, may_end};
 use daemon::http::{Line, Next};
 use lifecycle::backend::Stream;

@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use daemon::http::Line;
-use daemon::http::line::Buffer;
+use daemon::http::flow::Buffer;
 use lifecycle::backend::Stream;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio_util::sync::CancellationToken;
