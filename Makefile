@@ -103,6 +103,10 @@ test-sdk: ## The Rust SDK against a real server. Needs root.
 	cargo build --locked -p osb -p execd
 	cargo test --locked -p opensandbox --test sdk
 
+.PHONY: sdk-types
+sdk-types: ## Write the SDKs' wire types anew from specs/.
+	tools/sdk-types
+
 .PHONY: test-reference
 test-reference: ## The Rust SDK at the published server, on a Docker engine of its own (root). Installs it (280 MB).
 	cargo build --locked -p execd
