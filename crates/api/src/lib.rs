@@ -10,6 +10,7 @@ pub mod diagnostics;
 pub mod egress;
 pub mod endpoint;
 pub mod error;
+mod error_chain;
 pub mod event;
 pub mod exec;
 pub mod file_mode;
@@ -35,3 +36,5 @@ pub mod template;
 pub mod validate;
 pub mod volume;
 mod wire;
+
+pub use error_chain::{ErrorChain, error_chain};

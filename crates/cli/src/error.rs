@@ -176,7 +176,7 @@ pub(crate) fn report(
         return;
     }
     let next = error.next(config);
-    let why = causes(error);
+    let why = api::error_chain(error).causes();
     let mut stderr = io::stderr().lock();
     // Where standard error is gone there is nobody left to tell.
     let _ = match output {
@@ -215,18 +215,4 @@ pub(crate) fn report(
             stderr.write_all(text.as_bytes())
         }
     };
-}
-
-/// What stands behind an error, each reason once.
-fn causes(error: &Error) -> Vec<String> {
-    let mut causes: Vec<String> = Vec::new();
-    let mut next = std::error::Error::source(error);
-    while let Some(source) = next {
-        let text = source.to_string();
-        if !causes.iter().any(|known| known.contains(&text)) {
-            causes.push(text);
-        }
-        next = source.source();
-    }
-    causes
 }

@@ -308,7 +308,7 @@ where
         }
     };
     if let Err(error) = outcome {
-        tracing::debug!(error = %crate::error::chain(&error), "a connection ended early");
+        tracing::debug!(error = %api::error_chain(&error), "a connection ended early");
     }
 }
 

@@ -8,7 +8,6 @@
 
 #[cfg(feature = "config")]
 pub mod config;
-pub mod error;
 pub mod http;
 #[cfg(feature = "metrics")]
 pub mod metrics;

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use api::error_chain;
 use bollard::errors::Error as Cause;
 use bollard::models::{SystemInfo, SystemVersion};
 use bollard::{API_DEFAULT_VERSION, ClientVersion};
@@ -63,7 +64,7 @@ impl Failure {
             Cause::RequestTimeoutError => Self::Silent { action, after },
             other => Self::Broken {
                 action,
-                message: chain(other),
+                message: error_chain(other).to_string(),
             },
         }
     }
@@ -114,20 +115,6 @@ pub(crate) fn unavailable(message: impl Into<String>) -> Error {
     }
 }
 
-/// An error with all its causes.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(inner) = cause {
-        let said = inner.to_string();
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = inner.source();
-    }
-    text
-}
-
 impl Engine {
     /// Connects and agrees on a version of the API.
     pub(crate) async fn connect(socket: &Path, timeout: Duration) -> Result<Self, Error> {
@@ -135,7 +122,7 @@ impl Engine {
             .to_str()
             .ok_or_else(|| unavailable("the engine's socket has a name that is no text"))?;
         let api = bollard::Docker::connect_with_unix(name, timeout.as_secs(), API_DEFAULT_VERSION)
-            .map_err(|error| unreachable_engine(socket, &chain(&error)))?;
+            .map_err(|error| unreachable_engine(socket, &error_chain(&error).to_string()))?;
         let mut engine = Self {
             api,
             timeout,
@@ -145,7 +132,7 @@ impl Engine {
         let agreed = tokio::time::timeout(HEALTH, asked).await;
         engine.api = agreed
             .map_err(|_| unreachable_engine(socket, "it does not answer"))?
-            .map_err(|error| unreachable_engine(socket, &chain(&error)))?;
+            .map_err(|error| unreachable_engine(socket, &error_chain(&error).to_string()))?;
         if engine.api.client_version() < OLDEST_API {
             return Err(unavailable(format!(
                 "the engine at {name} speaks API {}, which is too old; {OLDEST_API} is needed \

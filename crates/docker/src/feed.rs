@@ -78,7 +78,7 @@ async fn drain(shared: &Weak<Shared>, stream: &mut Events) -> String {
     loop {
         match stream.next().await {
             None => return "the engine closed the connection".to_owned(),
-            Some(Err(error)) => return crate::engine::chain(&error),
+            Some(Err(error)) => return api::error_chain(&error).to_string(),
             Some(Ok(event)) => match shared.upgrade() {
                 Some(shared) => take(&shared, &event),
                 None => return "the backend is closed".to_owned(),

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
+use api::error_chain;
 use bollard::auth::DockerCredentials;
 use bollard::errors::Error as Cause;
 use bollard::models::{CreateImageInfo, ImageInspect};
@@ -14,7 +15,7 @@ use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
-use crate::engine::{Engine, Failure, chain, is_full};
+use crate::engine::{Engine, Failure, is_full};
 use crate::flight::{Flight, Flights, Key, PullError};
 
 /// Where snapshots are, as with the published server.
@@ -238,7 +239,7 @@ fn sort(cause: &Cause) -> PullError {
     let message = match cause {
         Cause::DockerResponseServerError { message, .. } => message.clone(),
         Cause::DockerStreamError { error } => error.clone(),
-        other => chain(other),
+        other => error_chain(other).to_string(),
     };
     let has = |words: &[&str]| words.iter().any(|word| message.contains(word));
     if has(&[

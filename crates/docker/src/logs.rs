@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 
+use api::error_chain;
 use bollard::query_parameters::LogsOptionsBuilder;
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use lifecycle::backend::{Error, LOG_PIECES, LogQuery, Logs};
 use tokio::sync::mpsc;
 
-use crate::engine::{Engine, Failure, chain};
+use crate::engine::{Engine, Failure};
 use crate::handoff::SERVING;
 use crate::index::Sandbox;
 
@@ -45,7 +46,7 @@ pub(crate) async fn read(
         Failure::Refused { status: 404, .. } => Error::NotFound(sandbox.id.clone()),
         other => Error::Io {
             action: format!("reading the log of sandbox {}", sandbox.id),
-            source: std::io::Error::other(chain(&other)),
+            source: std::io::Error::other(error_chain(&other).to_string()),
         },
     })
 }
@@ -77,7 +78,7 @@ pub(crate) fn follow(
             let bytes = match report {
                 Some(Ok(report)) => report.into_bytes(),
                 Some(Err(error)) => {
-                    tracing::warn!(%id, error = %chain(&error), "a log is no longer followed");
+                    tracing::warn!(%id, error = %error_chain(&error), "a log is no longer followed");
                     return;
                 }
                 None => return,

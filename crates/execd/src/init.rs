@@ -70,7 +70,7 @@ pub(crate) async fn run(
         Ok(entrypoint) => entrypoint,
         Err(error) => {
             tracing::error!(
-                error = crate::log::chain(&error),
+                error = %api::error_chain(&error),
                 "the entrypoint did not start"
             );
             return Ok(ExitCode::from(error.shell_code()));
@@ -212,7 +212,7 @@ async fn start_entrypoint(
             let _ = writeln!(
                 File::from(last_words),
                 "execd: {}",
-                crate::log::chain(&error)
+                api::error_chain(&error)
             );
             if let Some(complete) = log_complete {
                 let _ = tokio::time::timeout(SHUTDOWN_GRACE, complete).await;

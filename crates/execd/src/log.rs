@@ -17,17 +17,6 @@ pub(crate) fn start() {
     let _ = tracing::subscriber::set_global_default(Stderr);
 }
 
-/// An error and everything that caused it, as one sentence.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        let _ = write!(text, ": {error}");
-        cause = error.source();
-    }
-    text
-}
-
 struct Stderr;
 
 impl Subscriber for Stderr {

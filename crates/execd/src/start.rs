@@ -73,7 +73,7 @@ pub fn run(options: Options) -> ExitCode {
     match serve(options) {
         Ok(code) => code,
         Err(error) => {
-            tracing::error!(error = crate::log::chain(&error), "execd cannot start");
+            tracing::error!(error = %api::error_chain(&error), "execd cannot start");
             ExitCode::FAILURE
         }
     }

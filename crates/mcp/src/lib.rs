@@ -28,7 +28,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use clap::Parser as _;
-use opensandbox::Client;
+use opensandbox::{Client, error_chain};
 use rmcp::ServiceExt as _;
 
 use options::{Options, Transport};
@@ -65,14 +65,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     match run(&options) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            let mut text = format!("opensandbox-mcp: {error}");
-            let mut source = std::error::Error::source(&error);
-            while let Some(reason) = source {
-                text.push_str(&format!(": {reason}"));
-                source = reason.source();
-            }
             // stdout belongs to the protocol; stderr may be closed.
-            let _ = writeln!(std::io::stderr(), "{text}");
+            let error = error_chain(&error);
+            let _ = writeln!(std::io::stderr(), "opensandbox-mcp: {error}");
             ExitCode::FAILURE
         }
     }

@@ -4,6 +4,7 @@
 use std::pin::Pin;
 use std::sync::Arc;
 
+use opensandbox::error_chain;
 use rmcp::model::{CallToolResult, ContentBlock, JsonObject, Tool, ToolAnnotations};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
@@ -44,15 +45,7 @@ impl Failure {
 
 impl From<opensandbox::Error> for Failure {
     fn from(error: opensandbox::Error) -> Self {
-        let mut text = error.to_string();
-        let mut source = std::error::Error::source(&error);
-        while let Some(reason) = source {
-            let reason_text = reason.to_string();
-            if !text.contains(&reason_text) {
-                text.push_str(&format!(": {reason_text}"));
-            }
-            source = reason.source();
-        }
+        let mut text = error_chain(&error).to_string();
         for detail in error.api().map_or(&[][..], |api| &api.details) {
             text.push_str(&format!("\n- {detail}"));
         }

@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use api::error_chain;
 use api::id::{SandboxId, SnapshotId};
 use async_trait::async_trait;
 use lifecycle::backend::{
@@ -27,7 +28,7 @@ use crate::net::{NotConnected, Pool};
 use crate::sandbox::adopt::{self, Found};
 use crate::sandbox::bounded;
 use crate::sandbox::build::{LOG_FILE, failed};
-use crate::sandbox::create::{chain, create, image_error};
+use crate::sandbox::create::{create, image_error};
 use crate::sandbox::follow::Follower;
 use crate::sandbox::skeleton::Skeletons;
 use crate::sandbox::{Sandbox, State, logs, removal, snapshot, volume};
@@ -139,7 +140,7 @@ impl Embedded {
         let images = shared.images.clone();
         shared.tasks.spawn(async move {
             if let Err(error) = images.gc().await {
-                tracing::warn!(error = %chain(&error), "images could not be tidied up");
+                tracing::warn!(error = %error_chain(&error), "images could not be tidied up");
             }
         });
         Ok(Self { shared })
@@ -245,7 +246,7 @@ fn raise_open_files() {
 fn unavailable(error: &dyn std::error::Error) -> Error {
     Error::Unavailable {
         backend: "embedded",
-        message: chain(error),
+        message: error_chain(error).to_string(),
     }
 }
 
@@ -538,7 +539,7 @@ impl Backend for Embedded {
                 match self.shared.pool.dialer().connect(net, port).await {
                     Ok(stream) => Ok(Box::new(stream)),
                     Err(NotConnected::NotListening(port)) => Err(ConnectError::NotListening(port)),
-                    Err(error) => Err(ConnectError::Failed(chain(&error))),
+                    Err(error) => Err(ConnectError::Failed(error_chain(&error).to_string())),
                 }
             }
         }

@@ -241,7 +241,7 @@ fn import_image(path: &Path, name: Option<&str>, config: Option<PathBuf>) -> Res
         message: format!(
             "cannot import {}: {}",
             path.display(),
-            daemon::error::chain(error)
+            api::error_chain(error)
         ),
         code: 1,
     };
@@ -282,7 +282,7 @@ fn serve(arguments: &Arguments) -> Result<(), Failure> {
     })?;
     tell(&loaded);
     run::until_stopped(loaded.settings).map_err(|error| Failure {
-        message: daemon::error::chain(&error).to_string(),
+        message: api::error_chain(&error).to_string(),
         code: 1,
     })
 }

@@ -70,6 +70,7 @@ pub use sandbox::Sandbox;
 pub use sessions::{RunInSession, Session, Sessions};
 pub use stock::{Images, Volumes};
 
+pub use api::error_chain;
 pub use api::query::{
     ListSandboxesQuery as SandboxFilter, ListSnapshotsQuery as SnapshotFilter, Page,
 };

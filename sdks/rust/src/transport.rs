@@ -76,7 +76,7 @@ fn build(config: &ConnectionConfig, http1_only: bool) -> Result<reqwest::Client>
     }
     builder.build().map_err(|error| Error::Config {
         origin: "connection".to_owned(),
-        message: chain(&error),
+        message: api::error_chain(&error).to_string(),
     })
 }
 
@@ -449,21 +449,6 @@ fn detail(problem: &Value) -> String {
     });
     let message = problem.get("msg").and_then(Value::as_str).unwrap_or("");
     format!("{}: {message}", place.join("."))
-}
-
-/// An error with everything behind it, in one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut next = error.source();
-    while let Some(source) = next {
-        let source_text = source.to_string();
-        if !text.contains(&source_text) {
-            text.push_str(": ");
-            text.push_str(&source_text);
-        }
-        next = source.source();
-    }
-    text
 }
 
 /// An id as a segment of a path. What would lead to another path is refused.

@@ -6,8 +6,6 @@ use axum::body::Body;
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 
-use crate::error;
-
 /// Why a body could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -38,6 +36,6 @@ pub async fn read(body: Body, max: usize, patience: Duration) -> Result<Bytes, E
         Err(_) => Err(Error::TooSlow { patience }),
         Ok(Ok(collected)) => Ok(collected.to_bytes()),
         Ok(Err(error)) if error.is::<LengthLimitError>() => Err(Error::TooLarge { max }),
-        Ok(Err(error)) => Err(Error::Broken(error::chain(&*error).to_string())),
+        Ok(Err(error)) => Err(Error::Broken(api::error_chain(&*error).to_string())),
     }
 }

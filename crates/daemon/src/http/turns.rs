@@ -81,7 +81,7 @@ pub(super) async fn serve<H: Handler>(shell: &Shell<H>, stream: Box<dyn Io>, pee
             (None, Some(again)) => line = again,
             (ended, line) => {
                 if let Some(Err(error)) = ended {
-                    let error = crate::error::chain(&error);
+                    let error = api::error_chain(&error);
                     tracing::debug!(%error, "a connection ended early");
                 }
                 if let Some(line) = line {

@@ -19,7 +19,6 @@ use super::language::Language;
 use super::sink::{Channel, Sink};
 use super::stopping::Stopping;
 use crate::limits::{self, Reached};
-use crate::log;
 use crate::output::signal_name;
 use crate::process::Exit;
 use crate::state::Shared;
@@ -247,7 +246,7 @@ impl Owner {
             }
             Ok(script) => {
                 if let Err(error) = self.restart(&sink).await {
-                    let message = log::chain(&error);
+                    let message = api::error_chain(&error).to_string();
                     sink.error(failure("InterpreterNotStarted", &message)).await;
                 } else {
                     let outcome = self.cell(&script, timeout, &sink).await;

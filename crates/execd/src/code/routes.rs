@@ -14,7 +14,6 @@ use super::context::{Context, Run};
 use super::contexts::{Contexts, Error};
 use super::sink::Sink;
 use crate::http::{Json, Problem};
-use crate::log;
 use crate::state::Shared;
 
 type Answer<T> = Result<T, Problem>;
@@ -166,7 +165,7 @@ impl From<Error> for Problem {
                 Self::bad_request(error.to_string())
             }
             Error::NotFound(id) => Self::no_such("code context", &id),
-            Error::Start(_) => Self::runtime(log::chain(&error)),
+            Error::Start(_) => Self::runtime(api::error_chain(&error).to_string()),
             Error::Limit(limit) => limit.into(),
         }
     }

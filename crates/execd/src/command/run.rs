@@ -14,7 +14,6 @@ use tokio::time::Instant;
 use super::request::{self, Ends, Order, Stdin};
 use super::{Command, EXIT_NOT_STARTED, Finished};
 use crate::limits::{self, Reached};
-use crate::log;
 use crate::output::{Channel, Ending, Journal, Pump, Source};
 use crate::process::{Exit, LaunchError, Process};
 use crate::state::{self, Shared};
@@ -67,7 +66,7 @@ async fn run(
     let (process, ends, failure) =
         match launched.and_then(|(process, ends)| watch_pipes(&journal, process, ends)) {
             Ok((process, pump, stdin)) => (Some(process), Some((pump, stdin)), None),
-            Err(error) => (None, None, Some(log::chain(&error))),
+            Err(error) => (None, None, Some(api::error_chain(&error).to_string())),
         };
     let (pump, stdin) = ends.unzip();
     let command = Arc::new(Command {

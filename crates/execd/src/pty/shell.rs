@@ -17,7 +17,6 @@ use tokio::io::unix::AsyncFd;
 
 use super::{Inner, Pty};
 use crate::command;
-use crate::log;
 use crate::output::Channel;
 use crate::process::{self, Exit, Launch, LaunchError, Process, locked};
 use crate::state::Shared;
@@ -283,6 +282,6 @@ impl Pty {
 
 impl Error {
     pub(super) fn message(&self) -> String {
-        log::chain(self)
+        api::error_chain(self).to_string()
     }
 }

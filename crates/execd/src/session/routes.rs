@@ -22,7 +22,6 @@ use super::{Run, Session, State};
 use crate::command;
 use crate::http::{Json, OptionalJson, Problem};
 use crate::limits::{self, Reached};
-use crate::log;
 use crate::output::{self, Channel, Journal, Opening, Pump, Shape, Source};
 use crate::process::{self, Launch, LaunchError, Process};
 use crate::state::{self, Shared};
@@ -173,7 +172,7 @@ fn launch(shared: &Arc<Shared>, cwd: Option<String>) -> Answer<(Process, Ends)> 
         .map(|cwd| command::directory(&cwd, &environment))
         .transpose()
         .map_err(|error| Problem::bad_request(error.to_string()))?;
-    let failed = |error: LaunchError| Problem::runtime(log::chain(&error));
+    let failed = |error: LaunchError| Problem::runtime(api::error_chain(&error).to_string());
     let program = process::find_shell(&environment).map_err(failed)?;
     let is_bash = program.file_name().is_some_and(|name| name == "bash");
     let mut argv = vec![program.into_os_string()];

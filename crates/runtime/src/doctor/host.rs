@@ -129,7 +129,7 @@ pub(super) fn network(settings: &Settings) -> Section {
             });
         }
         Err(error) => {
-            let detail = format!("{error}: {}", source_text(&error));
+            let detail = api::error_chain(&error).to_string();
             checks.push(Check::failed("netlink", detail).mended_by("modprobe nf_tables"));
         }
     }
@@ -137,10 +137,6 @@ pub(super) fn network(settings: &Settings) -> Section {
         name: "network",
         checks,
     }
-}
-
-fn source_text(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(String::new, ToString::to_string)
 }
 
 fn forwarding() -> Check {

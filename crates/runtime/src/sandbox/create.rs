@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::error_chain;
 use api::id::SandboxId;
 use lifecycle::backend::{Created, Error, Limits, Platform, Source, Spec};
 use rustix::io::Errno;
@@ -385,7 +386,7 @@ fn slot_error(error: &crate::net::Error) -> Error {
         },
         other => Error::Unavailable {
             backend: "embedded",
-            message: chain(other),
+            message: error_chain(other).to_string(),
         },
     }
 }
@@ -393,26 +394,15 @@ fn slot_error(error: &crate::net::Error) -> Error {
 fn group_error(error: &crate::cgroup::Error) -> Error {
     Error::Unavailable {
         backend: "embedded",
-        message: chain(error),
+        message: error_chain(error).to_string(),
     }
 }
 
 fn limit_error(error: &crate::cgroup::Error) -> Error {
     Error::Invalid {
         field: "resourceLimits",
-        message: chain(error),
+        message: error_chain(error).to_string(),
     }
-}
-
-/// An error with its causes, on one line.
-pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut source = error.source();
-    while let Some(cause) = source {
-        text = format!("{text}: {cause}");
-        source = cause.source();
-    }
-    text
 }
 
 fn spawn_error(error: SpawnError, id: &SandboxId) -> Error {
@@ -427,7 +417,7 @@ fn spawn_error(error: SpawnError, id: &SandboxId) -> Error {
         },
         other => Error::Unavailable {
             backend: "embedded",
-            message: chain(&other),
+            message: error_chain(&other).to_string(),
         },
     }
 }

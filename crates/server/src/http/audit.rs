@@ -105,7 +105,7 @@ async fn keep(app: &App, entry: AuditEntry) {
         service.audit_behind(entry).await
     };
     if let Err(error) = kept {
-        tracing::error!(error = %daemon::error::chain(&error), "an audit entry was lost");
+        tracing::error!(error = %api::error_chain(&error), "an audit entry was lost");
     }
 }
 

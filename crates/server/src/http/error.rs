@@ -350,7 +350,7 @@ impl IntoResponse for Error {
     fn into_response(self) -> Response {
         let answer = self.answer();
         if answer.status.is_server_error() && answer.status != StatusCode::NOT_IMPLEMENTED {
-            let error = daemon::error::chain(&self).to_string();
+            let error = api::error_chain(&self).to_string();
             tracing::warn!(code = %answer.code, status = answer.status.as_u16(), error, "a request failed");
         }
         let (code, body) = (self.code(), self.envelope());

@@ -78,7 +78,7 @@ async fn next_frame(
             Ok(Live::Event(event)) => wire::event(&event),
             Ok(Live::Gap { after }) => Some(gap(after)),
             Err(error) => {
-                tracing::warn!(error = %daemon::error::chain(&error), "an event stream ended");
+                tracing::warn!(error = %api::error_chain(&error), "an event stream ended");
                 return None;
             }
         };

@@ -365,7 +365,7 @@ impl Kernel {
     /// Nothing can be run in it any more.
     fn close(&mut self, error: &zmtp::Error) {
         tracing::info!(
-            error = crate::log::chain(error),
+            error = %api::error_chain(error),
             "a kernel's connection ended"
         );
         self.phase = Phase::Closed;
