@@ -24,12 +24,12 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, Layout};
-use crate::net::{NotConnected, Pool};
-use crate::sandbox::adopt::{self, Found};
-use crate::sandbox::bounded;
+use crate::net::{DialError, Pool};
 use crate::sandbox::build::{LOG_FILE, failed};
 use crate::sandbox::create::{create, image_error};
-use crate::sandbox::follow::Follower;
+use crate::sandbox::disk_image;
+use crate::sandbox::log_follow::LogFollower;
+use crate::sandbox::recover::{self, Scan};
 use crate::sandbox::skeleton::Skeletons;
 use crate::sandbox::{Sandbox, State, logs, removal, snapshot, volume};
 use crate::spawner::Spawner;
@@ -75,7 +75,7 @@ pub(crate) struct Shared {
     pub(crate) program: OwnedFd,
     pub(crate) skeletons: Skeletons,
     /// Makes writable layers of bounded size, or why it cannot.
-    pub(crate) bounded: Result<bounded::Maker, &'static str>,
+    pub(crate) disk_images: Result<disk_image::DiskImages, &'static str>,
     pub(crate) tasks: TaskTracker,
     /// Deletions that go on behind their callers.
     pub(crate) behind: TaskTracker,
@@ -118,7 +118,7 @@ impl Embedded {
             program: ready.program,
             spawner: Spawner::new(spawner, arguments),
             skeletons: Skeletons::default(),
-            bounded: bounded::Maker::find(),
+            disk_images: disk_image::DiskImages::find(),
             tasks: TaskTracker::new(),
             behind: closed_tracker(),
             stop: CancellationToken::new(),
@@ -135,7 +135,7 @@ impl Embedded {
             .start()
             .await
             .map_err(|error| unavailable(&error))?;
-        ready.found.settle(&shared).await;
+        ready.found.recover(&shared).await;
         // Every sandbox has its lease by now: what nothing needs may go, behind our back.
         let images = shared.images.clone();
         shared.tasks.spawn(async move {
@@ -163,7 +163,7 @@ struct Ready {
     tree: cgroup::Tree,
     pool: Pool,
     program: OwnedFd,
-    found: Found,
+    found: Scan,
 }
 
 /// The part of opening that blocks.
@@ -182,7 +182,7 @@ fn make_ready(config: &Config, layout: &Layout) -> Result<Ready, Error> {
         ..cgroup::Config::new(&config.data_dir)
     };
     let tree = cgroup::Tree::open(cgroups).map_err(|error| unavailable(&error))?;
-    let found = adopt::look(layout).map_err(io("reading"))?;
+    let found = recover::scan(layout).map_err(io("reading"))?;
     let pool =
         Pool::open(config.network.clone(), &found.slots()).map_err(|error| unavailable(&error))?;
     let program = program::seal(&config.execd)?;
@@ -397,7 +397,7 @@ impl Backend for Embedded {
             pause: self.shared.tree.capabilities().freezer,
             snapshot: true,
             network_none: true,
-            disk_limit: self.shared.bounded.is_ok(),
+            disk_limit: self.shared.disk_images.is_ok(),
             gpu: false,
             foreign_platform: false,
         }
@@ -538,7 +538,7 @@ impl Backend for Embedded {
                 let net = std::os::fd::AsFd::as_fd(&alive.net);
                 match self.shared.pool.dialer().connect(net, port).await {
                     Ok(stream) => Ok(Box::new(stream)),
-                    Err(NotConnected::NotListening(port)) => Err(ConnectError::NotListening(port)),
+                    Err(DialError::NotListening(port)) => Err(ConnectError::NotListening(port)),
                     Err(error) => Err(ConnectError::Failed(error_chain(&error).to_string())),
                 }
             }
@@ -562,13 +562,13 @@ impl Backend for Embedded {
         let sandbox = self.shared.here(id)?;
         let path = sandbox.directory().join(LOG_FILE);
         let action = format!("following the log of sandbox {id}");
-        let opened = Follower::open(&path, query);
+        let opened = LogFollower::open(&path, query);
         let (follower, first) = opened.map_err(|source| failed(action, source))?;
         let (send, pieces) = mpsc::channel(LOG_PIECES);
         let (id, stop) = (id.clone(), self.shared.stop.clone());
         tokio::spawn(async move {
             let ended = async {
-                let _ = sandbox.ended_with().await;
+                let _ = sandbox.wait_for_exit().await;
             };
             tokio::select! {
                 () = stop.cancelled() => {}

@@ -13,7 +13,7 @@ use rustix::process::Pid;
 use super::layout::{Controller, Layout};
 use super::oom::OomWatch;
 use super::tree::{Inner, read, write, write_raw};
-use super::{Entry, Error, Usage, signal};
+use super::{Entry, Error, Usage, kill};
 
 /// The period over which processor time is shared out: the kernel's default. Shorter ones cut
 /// latency for throttled groups and cost everybody timer interrupts.
@@ -25,8 +25,8 @@ const CPU_QUOTA_MIN_MICROS: u64 = 1_000;
 const FREEZE_WAIT: Duration = Duration::from_secs(10);
 /// How often v1 is asked whether it is done: the first time after about as long as a process
 /// takes to be woken and stopped, then ever less often.
-const FREEZE_FIRST_LOOK: Duration = Duration::from_micros(50);
-const FREEZE_LAST_LOOK: Duration = Duration::from_millis(5);
+const FREEZE_POLL_FIRST: Duration = Duration::from_micros(50);
+const FREEZE_POLL_MAX: Duration = Duration::from_millis(5);
 
 /// A sandbox's cgroup. Cheap to clone. The group stays until [`Group::remove`].
 #[derive(Clone)]
@@ -122,7 +122,7 @@ impl Group {
     /// Ends every process of the group, frozen or not, and answers when none is left.
     pub async fn kill(&self) -> Result<(), Error> {
         let group = self.clone();
-        blocking("killing a cgroup", move || signal::kill(&group)).await
+        blocking("killing a cgroup", move || kill::kill(&group)).await
     }
 
     /// Removes the group, which must be empty. Not an error when it is gone.
@@ -282,7 +282,7 @@ impl Group {
     fn freeze_v1(&self, state: &Path) -> Result<(), Error> {
         write(state, "FROZEN")?;
         let started = Instant::now();
-        let mut pause = FREEZE_FIRST_LOOK;
+        let mut pause = FREEZE_POLL_FIRST;
         while read(state)?.trim() != "FROZEN" {
             if started.elapsed() > FREEZE_WAIT {
                 return Err(self.slow("freeze"));
@@ -292,7 +292,7 @@ impl Group {
                 tv_nsec: i64::from(pause.subsec_nanos()),
             };
             let _ = poll(&mut [], Some(&wait));
-            pause = (pause * 2).min(FREEZE_LAST_LOOK);
+            pause = (pause * 2).min(FREEZE_POLL_MAX);
             // A process that was being made as the state changed can have slipped through.
             write(state, "FROZEN")?;
         }
@@ -302,7 +302,7 @@ impl Group {
     pub(super) fn slow(&self, what: &'static str) -> Error {
         let waited = match what {
             "freeze" => FREEZE_WAIT,
-            _ => signal::KILL_WAIT,
+            _ => kill::KILL_WAIT,
         };
         Error::Slow {
             name: self.name.clone(),

@@ -10,9 +10,9 @@
 //! hierarchies whose controllers it uses.
 
 mod group;
+mod kill;
 mod layout;
 mod oom;
-mod signal;
 #[cfg(test)]
 mod tests;
 mod tree;

@@ -16,10 +16,10 @@ use crate::sys::event::watch_for;
 
 /// When v1 is first asked whether it has killed: after about as long as that takes. Each further
 /// look waits twice as long.
-const FIRST_LOOK: Duration = Duration::from_micros(100);
+const POLL_FIRST: Duration = Duration::from_micros(100);
 /// When to stop looking: a kill that takes longer is found by the next event, or when the
 /// sandbox ends and its count is read.
-const LOOKS: Duration = Duration::from_secs(1);
+const POLL_DEADLINE: Duration = Duration::from_secs(1);
 
 /// Waits for kills of one group.
 pub struct OomWatch {
@@ -75,18 +75,18 @@ impl OomWatch {
                 return None;
             }
             self.wait().await.ok()?;
-            self.let_the_kernel_finish().await;
+            self.wait_for_kill_count().await;
         }
     }
 
     /// v1 tells of the shortage before it kills, and has no event for the kill. It follows within
     /// microseconds, or never, when a process that was ending anyway made room.
-    async fn let_the_kernel_finish(&self) {
+    async fn wait_for_kill_count(&self) {
         if let Source::V2(_) = self.source {
             return;
         }
-        let (mut pause, mut waited) = (FIRST_LOOK, Duration::ZERO);
-        while self.group.oom_kills() == self.seen && waited < LOOKS {
+        let (mut pause, mut waited) = (POLL_FIRST, Duration::ZERO);
+        while self.group.oom_kills() == self.seen && waited < POLL_DEADLINE {
             tokio::time::sleep(pause).await;
             waited += pause;
             pause *= 2;

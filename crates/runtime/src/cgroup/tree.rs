@@ -33,7 +33,7 @@ struct State {
     unfinished: BTreeSet<String>,
     is_closing: bool,
     /// The last refill failed; it is tried again when a group is taken.
-    is_stuck: bool,
+    has_refill_failed: bool,
 }
 
 struct Lifetime {
@@ -113,7 +113,7 @@ impl Tree {
     pub fn take(&self) -> Result<Group, Error> {
         let ready = {
             let mut state = self.inner.lock();
-            state.is_stuck = false;
+            state.has_refill_failed = false;
             self.inner.changed.notify_one();
             state.ready.pop_front()
         };
@@ -253,7 +253,7 @@ impl Inner {
             {
                 let mut state = self.lock();
                 while !state.is_closing
-                    && (state.is_stuck || state.ready.len() >= self.ready_wanted)
+                    && (state.has_refill_failed || state.ready.len() >= self.ready_wanted)
                 {
                     state = self
                         .changed
@@ -271,7 +271,7 @@ impl Inner {
                         error = &error as &dyn std::error::Error,
                         "the pool of cgroups could not be refilled"
                     );
-                    state.is_stuck = true;
+                    state.has_refill_failed = true;
                 }
             });
         }

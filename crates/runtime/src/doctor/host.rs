@@ -98,7 +98,7 @@ fn reflink(dir: &Path, probe: &fs::File) -> Check {
 }
 
 fn disk_limits() -> Check {
-    match crate::sandbox::bounded::Maker::find() {
+    match crate::sandbox::disk_image::DiskImages::find() {
         Ok(_) => Check::ok(
             "disk limits",
             "a sandbox with a limit gets a filesystem of its own",

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::index::{
-    HostTree, ImageRecord, Index, Name, SnapshotRecord, host_directory, layer_directory,
+    HostTree, ImageName, ImageRecord, Index, SnapshotRecord, host_directory, layer_directory,
 };
 use super::{Error, ImageId, digest::Digest, host, tree};
 
@@ -121,7 +121,7 @@ pub(super) fn load(store: &Path) -> Result<Index, Error> {
 }
 
 /// A file that cannot be read must not pass for an empty one: every image would be garbage.
-fn load_names(store: &Path) -> Result<Vec<(Name, ImageId)>, Error> {
+fn load_names(store: &Path) -> Result<Vec<(ImageName, ImageId)>, Error> {
     let path = store.join("names.json");
     match fs::read(&path) {
         Ok(bytes) => serde_json::from_slice(&bytes).map_err(|e| Error::Corrupt {
@@ -209,9 +209,9 @@ pub(super) fn write_json(
 
 pub(super) fn write_names(
     store: &Path,
-    names: &std::collections::BTreeMap<Name, ImageId>,
+    names: &std::collections::BTreeMap<ImageName, ImageId>,
 ) -> Result<(), Error> {
-    let list: Vec<(&Name, &ImageId)> = names.iter().collect();
+    let list: Vec<(&ImageName, &ImageId)> = names.iter().collect();
     write_json(store, &store.join("names.json"), &list)
 }
 
@@ -235,12 +235,12 @@ pub(super) fn sync_file_system(path: &Path) -> io::Result<()> {
 
 /// Moves a file or directory out of sight, where opening the store would remove it too. Answers
 /// where to, unless it was gone already.
-pub(super) fn condemn(store: &Path, path: &Path) -> Result<Option<PathBuf>, Error> {
-    let grave = store
+pub(super) fn move_to_trash(store: &Path, path: &Path) -> Result<Option<PathBuf>, Error> {
+    let trashed = store
         .join("work")
         .join(format!("gone-{:032x}", rand::random::<u128>()));
-    match fs::rename(path, &grave) {
-        Ok(()) => Ok(Some(grave)),
+    match fs::rename(path, &trashed) {
+        Ok(()) => Ok(Some(trashed)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(Error::io("removing", path, error)),
     }
@@ -248,10 +248,12 @@ pub(super) fn condemn(store: &Path, path: &Path) -> Result<Option<PathBuf>, Erro
 
 /// Moves a directory to where only something unknown can stand; that goes.
 pub(super) fn move_over(store: &Path, from: &Path, to: &Path) -> Result<(), Error> {
-    let unknown = condemn(store, to)?;
+    let unknown = move_to_trash(store, to)?;
     fs::rename(from, to).map_err(|e| Error::io("moving to", to, e))?;
     match unknown {
-        Some(grave) => tree::remove_path(&grave).map_err(|e| Error::io("removing", &grave, e)),
+        Some(trashed) => {
+            tree::remove_path(&trashed).map_err(|e| Error::io("removing", &trashed, e))
+        }
         None => Ok(()),
     }
 }

@@ -16,7 +16,7 @@ use super::index::snapshot_of;
 use super::manifest::{
     Descriptor, Index, Manifest, OCI_CONFIG, OCI_INDEX, OCI_LAYER_GZIP, OCI_MANIFEST, REF_NAME,
 };
-use super::pack::{Tree, pack};
+use super::pack::{TreeKind, pack};
 use super::store::Inner;
 use super::{Error, ImageConfig, ImageId};
 
@@ -83,7 +83,7 @@ fn pack_layer(layer: &Path, path: PathBuf, file_bytes_max: u64) -> Result<Packed
     let failed = |e| Error::io("writing", &path, e);
     let file = HashingWriter::new(BufWriter::new(File::create(&path).map_err(failed)?));
     let mut tar = HashingWriter::new(flate2::write::GzEncoder::new(file, COMPRESSION));
-    pack(layer, &mut tar, Tree::Layer, file_bytes_max)?;
+    pack(layer, &mut tar, TreeKind::Layer, file_bytes_max)?;
     let (gzip, diff_id, _) = tar.finish();
     let (mut file, digest, size) = gzip.finish().map_err(failed)?.finish();
     file.flush().map_err(failed)?;

@@ -19,15 +19,15 @@ use tokio_util::sync::CancellationToken;
 use super::digest::{Digest, HashingReader};
 use super::disk::WorkDirectory;
 use super::export::blob_path;
-use super::index::{ImageRecord, Name};
+use super::index::{ImageName, ImageRecord};
 use super::manifest::{
     self, CONTAINERD_NAME, Configuration, Descriptor, Document, Index, Manifest, REF_NAME, corrupt,
 };
-use super::pack::{Tree, pack};
+use super::pack::{TreeKind, pack};
 use super::pull::{pair_layers, unpack_into_work};
 use super::reference::Reference;
 use super::store::{Inner, Pin};
-use super::unpack::{Bounds, decompress};
+use super::unpack::{UnpackLimits, decompress};
 use super::{Error, ImageConfig, ImageId, Import, this_platform};
 
 /// Manifests and configurations are kilobytes.
@@ -43,7 +43,7 @@ pub(super) fn import(
     cancel: CancellationToken,
 ) -> Result<Vec<ImageId>, Error> {
     let limits = &store.config.limits;
-    let bounds = Bounds {
+    let bounds = UnpackLimits {
         bytes: limits.layer_bytes,
         entries: limits.layer_entries,
         cancel,
@@ -107,11 +107,11 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
 struct Importer<'a> {
     store: &'a Arc<Inner>,
     name: Option<&'a Reference>,
-    bounds: Bounds,
+    bounds: UnpackLimits,
 }
 
 /// One image found in a layout or archive.
-struct Found {
+struct FoundImage {
     id: Digest,
     document: Vec<u8>,
     /// Where each layer's blob is, with its digest where the archive promises one.
@@ -142,7 +142,7 @@ impl Importer<'_> {
     fn layout(&self, root: &OwnedFd) -> Result<Vec<ImageId>, Error> {
         let bytes = read_file(root, "index.json")?;
         let index: Index = manifest::json("index.json", &bytes)?;
-        let mut found: BTreeMap<Digest, Found> = BTreeMap::new();
+        let mut found: BTreeMap<Digest, FoundImage> = BTreeMap::new();
         let mut seen = Vec::new();
         for descriptor in &index.manifests {
             let names = names_of(descriptor);
@@ -169,7 +169,7 @@ impl Importer<'_> {
         self.record(root, found.into_values().collect())
     }
 
-    fn resolve(&self, root: &OwnedFd, mut descriptor: Descriptor) -> Result<Found, Error> {
+    fn resolve(&self, root: &OwnedFd, mut descriptor: Descriptor) -> Result<FoundImage, Error> {
         for _ in 0..INDEX_DEPTH_MAX {
             let what = format!("the manifest {}", descriptor.digest);
             let bytes = read_blob(root, &descriptor)?;
@@ -183,7 +183,7 @@ impl Importer<'_> {
         Err(corrupt("index.json", "its indexes point at each other"))
     }
 
-    fn found(&self, root: &OwnedFd, id: Digest, manifest: &Manifest) -> Result<Found, Error> {
+    fn found(&self, root: &OwnedFd, id: Digest, manifest: &Manifest) -> Result<FoundImage, Error> {
         let what = format!("the configuration {}", manifest.config.digest);
         let document = read_blob(root, &manifest.config)?;
         let configuration = Configuration::parse(&what, &document)?;
@@ -192,7 +192,7 @@ impl Importer<'_> {
             .into_iter()
             .map(|(blob, diff_id)| (blob_path(&blob.digest), Some(blob.digest), diff_id))
             .collect();
-        Ok(Found {
+        Ok(FoundImage {
             id,
             document,
             layers,
@@ -215,7 +215,7 @@ impl Importer<'_> {
                 ));
             }
             let layers = image.layers.into_iter().zip(configuration.diff_ids);
-            found.push(Found {
+            found.push(FoundImage {
                 id: Digest::of(&document),
                 document,
                 layers: layers
@@ -231,7 +231,7 @@ impl Importer<'_> {
     }
 
     /// Unpacks the layers of what was found and records it.
-    fn record(&self, root: &OwnedFd, found: Vec<Found>) -> Result<Vec<ImageId>, Error> {
+    fn record(&self, root: &OwnedFd, found: Vec<FoundImage>) -> Result<Vec<ImageId>, Error> {
         if let Some(name) = self.name
             && found.len() > 1
         {
@@ -327,7 +327,7 @@ impl Importer<'_> {
                 pack(
                     path,
                     io::BufWriter::new(writer),
-                    Tree::Plain,
+                    TreeKind::Plain,
                     file_bytes_max,
                 )
             });
@@ -385,9 +385,9 @@ impl Importer<'_> {
             created_at: Timestamp::now(),
         };
         let platform = this_platform();
-        let names: Vec<Name> = names
+        let names: Vec<ImageName> = names
             .iter()
-            .map(|name| Name::new(name.clone(), &platform))
+            .map(|name| ImageName::new(name.clone(), &platform))
             .collect();
         Ok(self.store.add_image(record, &names)?.image().clone())
     }

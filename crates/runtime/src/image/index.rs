@@ -43,13 +43,13 @@ pub(super) struct SnapshotRecord {
 
 /// A reference in full, for one platform.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub(super) struct Name {
+pub(super) struct ImageName {
     pub(super) reference: String,
     pub(super) os: String,
     pub(super) arch: String,
 }
 
-impl Name {
+impl ImageName {
     pub(super) fn new(reference: String, platform: &Platform) -> Self {
         Self {
             reference,
@@ -77,7 +77,7 @@ pub(super) struct HostTree {
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) images: BTreeMap<ImageId, ImageRecord>,
-    pub(super) names: BTreeMap<Name, ImageId>,
+    pub(super) names: BTreeMap<ImageName, ImageId>,
     pub(super) layers: HashMap<Digest, Layer>,
     pub(super) snapshots: BTreeMap<SnapshotId, SnapshotRecord>,
     pub(super) hosts: BTreeMap<ImageId, HostTree>,

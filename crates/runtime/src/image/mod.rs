@@ -34,7 +34,6 @@ mod digest;
 mod disk;
 mod error;
 mod export;
-mod flight;
 mod host;
 mod import;
 mod index;
@@ -44,6 +43,7 @@ mod pull;
 mod records;
 mod reference;
 mod registry;
+mod shared_pull;
 mod store;
 mod tar;
 mod tree;
@@ -154,7 +154,7 @@ pub struct Prepared {
     pub binds: Vec<Bind>,
     /// What the image says about running it.
     pub config: Arc<ImageConfig>,
-    /// Keeps the layers from being removed. Hold it as long as anything stands on them.
+    /// Keeps the layers from being removed. WriteGuard it as long as anything stands on them.
     pub lease: Lease,
 }
 

@@ -23,7 +23,7 @@ const XATTR_BYTES_MAX: usize = 64 << 10;
 
 /// What the tree is.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Tree {
+pub(super) enum TreeKind {
     /// A layer of overlayfs: character devices 0:0 hide, marked directories are opaque.
     Layer,
     /// Files as they are.
@@ -35,7 +35,7 @@ pub(super) enum Tree {
 pub(super) fn pack(
     root: &Path,
     out: impl Write,
-    kind: Tree,
+    kind: TreeKind,
     file_bytes_max: u64,
 ) -> Result<(), Error> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
@@ -64,7 +64,7 @@ fn packer_failed(root: &Path, error: io::Error) -> Error {
 struct Packer<'a, W: Write> {
     archive: tar::Builder<W>,
     root: &'a Path,
-    kind: Tree,
+    kind: TreeKind,
     file_bytes_max: u64,
     /// First name of each file that has several.
     links: HashMap<(u64, u64), PathBuf>,
@@ -107,7 +107,7 @@ impl<W: Write> Packer<'_, W> {
         }
         let kind = FileType::from_raw_mode(stat.st_mode);
         let is_whiteout = kind == FileType::CharacterDevice && stat.st_rdev == 0;
-        if is_whiteout && self.kind == Tree::Layer {
+        if is_whiteout && self.kind == TreeKind::Layer {
             let hidden = [b".wh.", name.to_bytes()].concat();
             let path = path.with_file_name(std::ffi::OsStr::from_bytes(&hidden));
             return self.empty_file(&path);
@@ -155,7 +155,7 @@ impl<W: Write> Packer<'_, W> {
         let mut header = header_of(stat, tar::EntryType::Directory);
         let append = self.archive.append_data(&mut header, path, io::empty());
         append.map_err(|e| self.failed(path, e))?;
-        if is_opaque && self.kind == Tree::Layer {
+        if is_opaque && self.kind == TreeKind::Layer {
             self.empty_file(&path.join(".wh..wh..opq"))?;
         }
         Ok(())
@@ -219,7 +219,7 @@ impl<W: Write> Packer<'_, W> {
             let is_idle = text.starts_with("user.overlay.");
             match text.strip_prefix("trusted.overlay.") {
                 Some("opaque") => is_opaque = true,
-                Some("redirect" | "metacopy") if self.kind == Tree::Layer => {
+                Some("redirect" | "metacopy") if self.kind == TreeKind::Layer => {
                     return Err(self.refuse(
                         path,
                         "overlayfs moved it from below, which a layer alone cannot say",

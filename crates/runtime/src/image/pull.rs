@@ -1,6 +1,6 @@
 //! Pulls: from a reference to an image whose layers are all here.
 //!
-//! Each runs as a task of its own, shared by all who wait for it (see [`super::flight`]). Layers
+//! Each runs as a task of its own, shared by all who wait for it (see [`super::shared_pull`]). Layers
 //! that two pulls share come once, by a lock per layer.
 
 use std::fs::File;
@@ -16,13 +16,13 @@ use tokio::sync::mpsc;
 
 use super::digest::Digest;
 use super::disk::WorkDirectory;
-use super::flight::{Flight, Key, Pilot};
-use super::index::{ImageRecord, Name};
+use super::index::{ImageName, ImageRecord};
 use super::manifest::{self, Configuration, Descriptor, Document, Manifest};
 use super::reference::Reference;
 use super::registry::{Fetched, Session};
+use super::shared_pull::{PullKey, PullOwner, SharedPull};
 use super::store::{Inner, Lease, Pin, Store, run_blocking};
-use super::unpack::{Bounds, unpack};
+use super::unpack::{UnpackLimits, unpack};
 use super::{Error, ImageId, this_platform};
 
 /// Configurations are a few kilobytes; some builders put whole histories into them.
@@ -44,17 +44,17 @@ impl Store {
     ) -> Result<Arc<Lease>, Error> {
         let reference = self.inner.parse(reference)?;
         let platform = platform.cloned().unwrap_or_else(this_platform);
-        let key = Key::new(&reference, &platform, auth);
-        let (waiter, pilot) = self.inner.flights.join(key, progress);
-        if let Some(pilot) = pilot {
+        let key = PullKey::new(&reference, &platform, auth);
+        let (waiter, owner) = self.inner.pulls.join(key, progress);
+        if let Some(owner) = owner {
             let pull = Pull {
                 store: Arc::clone(&self.inner),
                 reference,
                 auth: auth.cloned(),
                 platform,
-                flight: Arc::clone(&pilot.flight),
+                shared: Arc::clone(&owner.shared),
             };
-            tokio::spawn(pull.run(pilot));
+            tokio::spawn(pull.run(owner));
         }
         waiter.outcome().await
     }
@@ -65,16 +65,16 @@ struct Pull {
     reference: Reference,
     auth: Option<RegistryAuth>,
     platform: Platform,
-    flight: Arc<Flight>,
+    shared: Arc<SharedPull>,
 }
 
 impl Pull {
-    async fn run(self, pilot: Pilot) {
+    async fn run(self, owner: PullOwner) {
         let outcome = tokio::select! {
             outcome = self.image() => outcome,
-            () = self.flight.cancel.cancelled() => Err(Error::Cancelled),
+            () = self.shared.cancel.cancelled() => Err(Error::Cancelled),
         };
-        pilot.land(&self.store.flights, outcome);
+        owner.complete(&self.store.pulls, outcome);
     }
 
     async fn image(&self) -> Result<Lease, Error> {
@@ -98,7 +98,7 @@ impl Pull {
             document: String::from_utf8_lossy(&document).into(),
             created_at: Timestamp::now(),
         };
-        let name = Name::new(self.reference.to_string(), &self.platform);
+        let name = ImageName::new(self.reference.to_string(), &self.platform);
         let store = Arc::clone(store);
         run_blocking(move || store.add_image(record, &[name])).await
     }
@@ -129,11 +129,11 @@ impl Pull {
         layers: &[(Descriptor, Digest)],
     ) -> Result<Vec<Pin>, Error> {
         let total_bytes = layers.iter().map(|(blob, _)| blob.size).sum();
-        self.flight.tell(&PullProgress::Resolved {
+        self.shared.tell(&PullProgress::Resolved {
             layers: layers.len(),
             total_bytes,
         });
-        let received = &Received {
+        let received = &Progress {
             bytes: AtomicU64::new(0),
             told: AtomicU64::new(0),
         };
@@ -142,7 +142,7 @@ impl Pull {
             .buffer_unordered(self.store.config.limits.concurrent_layers.max(1))
             .try_collect()
             .await?;
-        self.flight
+        self.shared
             .tell(&PullProgress::Downloaded { bytes: total_bytes });
         Ok(pins)
     }
@@ -152,12 +152,12 @@ impl Pull {
         session: &Session<'_>,
         blob: &Descriptor,
         diff_id: Digest,
-        received: &Received,
+        received: &Progress,
     ) -> Result<Pin, Error> {
         let lock = self.store.layer_lock(&diff_id).lock_owned().await;
         let pin = match self.store.pin(&diff_id) {
             Some(pin) => {
-                received.add(blob.size, &self.flight);
+                received.add(blob.size, &self.shared);
                 pin
             }
             None => {
@@ -165,7 +165,7 @@ impl Pull {
                     .await?
             }
         };
-        self.flight.tell(&PullProgress::Unpacked {
+        self.shared.tell(&PullProgress::Unpacked {
             digest: diff_id.to_string(),
         });
         Ok(pin)
@@ -177,7 +177,7 @@ impl Pull {
         blob: &Descriptor,
         diff_id: Digest,
         lock: Arc<tokio::sync::OwnedMutexGuard<()>>,
-        received: &Received,
+        received: &Progress,
     ) -> Result<Pin, Error> {
         let limits = &self.store.config.limits;
         if blob.size > limits.layer_bytes {
@@ -197,11 +197,11 @@ impl Pull {
         let download = Download::begin(&self.store, blob.digest, diff_id);
         // Both threads that may outlive this future hold the lock, so that no second pull
         // touches the file while they do.
-        let hold = Arc::clone(&lock) as super::registry::Hold;
+        let hold = Arc::clone(&lock) as super::registry::WriteGuard;
         let before = AtomicU64::new(0);
         let on_bytes = |have: u64| {
             let last = before.swap(have, Ordering::Relaxed);
-            received.change(last, have, &self.flight);
+            received.change(last, have, &self.shared);
         };
         session
             .download(blob, &download.path(), &hold, &on_bytes)
@@ -220,12 +220,12 @@ impl Pull {
         .await
     }
 
-    fn bounds(&self) -> Bounds {
+    fn bounds(&self) -> UnpackLimits {
         let limits = &self.store.config.limits;
-        Bounds {
+        UnpackLimits {
             bytes: limits.layer_bytes,
             entries: limits.layer_entries,
-            cancel: self.flight.cancel.clone(),
+            cancel: self.shared.cancel.clone(),
         }
     }
 }
@@ -235,7 +235,7 @@ fn unpack_blob(
     path: &std::path::Path,
     blob: Digest,
     diff_id: Digest,
-    bounds: &Bounds,
+    bounds: &UnpackLimits,
 ) -> Result<Pin, Error> {
     let what = format!("the layer {blob}");
     let file = File::open(path).map_err(|e| Error::io("opening", path, e))?;
@@ -260,7 +260,7 @@ pub(super) fn unpack_into_work(
     store: &Inner,
     input: impl std::io::BufRead,
     what: &str,
-    bounds: &Bounds,
+    bounds: &UnpackLimits,
 ) -> Result<(WorkDirectory, super::unpack::Unpacked), Error> {
     let work = WorkDirectory::new(&store.directory)?;
     let fs = work.path().join("fs");
@@ -349,18 +349,18 @@ impl Drop for Download {
 }
 
 /// Bytes of all layers of one pull.
-struct Received {
+struct Progress {
     bytes: AtomicU64,
     told: AtomicU64,
 }
 
-impl Received {
-    fn add(&self, bytes: u64, flight: &Flight) {
-        self.change(0, bytes, flight);
+impl Progress {
+    fn add(&self, bytes: u64, shared: &SharedPull) {
+        self.change(0, bytes, shared);
     }
 
     /// One layer's share went from `before` to `now`; it shrinks when an attempt starts over.
-    fn change(&self, before: u64, now: u64, flight: &Flight) {
+    fn change(&self, before: u64, now: u64, shared: &SharedPull) {
         let total = if now >= before {
             self.bytes.fetch_add(now - before, Ordering::Relaxed) + (now - before)
         } else {
@@ -369,7 +369,7 @@ impl Received {
         let told = self.told.load(Ordering::Relaxed);
         if total >= told + PROGRESS_STEP_BYTES || total < told {
             self.told.store(total, Ordering::Relaxed);
-            flight.tell(&PullProgress::Downloaded { bytes: total });
+            shared.tell(&PullProgress::Downloaded { bytes: total });
         }
     }
 }

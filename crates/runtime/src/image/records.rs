@@ -10,7 +10,7 @@ use std::sync::{Arc, MutexGuard};
 use api::id::SnapshotId;
 use jiff::Timestamp;
 
-use super::index::{self, ImageRecord, Layer, Name, SnapshotRecord};
+use super::index::{self, ImageName, ImageRecord, Layer, SnapshotRecord};
 use super::store::{Inner, Lease, Pin};
 use super::unpack::Unpacked;
 use super::{Collected, Error, ImageId, Usage, disk, tree};
@@ -47,7 +47,7 @@ impl Inner {
     pub(super) fn add_image(
         self: &Arc<Self>,
         record: ImageRecord,
-        names: &[Name],
+        names: &[ImageName],
     ) -> Result<Lease, Error> {
         let id = record.id.clone();
         let records = self.records.lock().expect("no panic while held");
@@ -88,7 +88,7 @@ impl Inner {
 
     pub(super) fn change_names(
         &self,
-        change: impl FnOnce(&mut BTreeMap<Name, ImageId>) -> Result<(), Error>,
+        change: impl FnOnce(&mut BTreeMap<ImageName, ImageId>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let records = self.records.lock().expect("no panic while held");
         self.change_names_locked(&records, change)
@@ -97,7 +97,7 @@ impl Inner {
     fn change_names_locked(
         &self,
         _records: &MutexGuard<'_, ()>,
-        change: impl FnOnce(&mut BTreeMap<Name, ImageId>) -> Result<(), Error>,
+        change: impl FnOnce(&mut BTreeMap<ImageName, ImageId>) -> Result<(), Error>,
     ) -> Result<(), Error> {
         let mut names = self.index().names.clone();
         change(&mut names)?;
@@ -121,9 +121,9 @@ impl Inner {
             .hosts
             .iter()
             .map(|host| index::host_directory(store, host));
-        let mut graves = Vec::new();
+        let mut trashed = Vec::new();
         for path in layers.chain(hosts) {
-            graves.extend(disk::condemn(store, &path)?);
+            trashed.extend(disk::move_to_trash(store, &path)?);
         }
         let downloading = index.downloading.clone();
         for path in disk::children(&store.join("downloads"))? {
@@ -132,7 +132,7 @@ impl Inner {
                 .and_then(|name| name.to_str())
                 .unwrap_or_default();
             if !downloading.contains(name) {
-                graves.extend(disk::condemn(store, &path)?);
+                trashed.extend(disk::move_to_trash(store, &path)?);
             }
         }
         drop(index);
@@ -140,7 +140,7 @@ impl Inner {
             let path = disk::image_record_path(store, image);
             std::fs::remove_file(&path).map_err(|e| Error::io("removing", &path, e))?;
         }
-        for path in &graves {
+        for path in &trashed {
             tree::remove_path(path).map_err(|e| Error::io("removing", path, e))?;
         }
         let (images, layers) = (garbage.images.len(), garbage.layers.len());
@@ -226,11 +226,13 @@ impl Inner {
             count => return Err(in_use(format!("{count} sandboxes"))),
         }
         let path = index::snapshot_directory(&self.directory, id);
-        let grave = disk::condemn(&self.directory, &path)?;
+        let trashed = disk::move_to_trash(&self.directory, &path)?;
         index.snapshots.remove(id);
         drop(index);
-        match grave {
-            Some(grave) => tree::remove_path(&grave).map_err(|e| Error::io("removing", &grave, e)),
+        match trashed {
+            Some(trashed) => {
+                tree::remove_path(&trashed).map_err(|e| Error::io("removing", &trashed, e))
+            }
             None => Ok(()),
         }
     }

@@ -6,12 +6,12 @@
 //! the reference and to the token service it names, never to a mirror and never across a
 //! redirect to another host. It knows nothing of layers or the store.
 
-mod access;
+mod auth;
 mod download;
+mod endpoint;
 
-pub(super) use download::Hold;
+pub(super) use download::WriteGuard;
 
-use std::net::IpAddr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
@@ -24,6 +24,7 @@ use super::digest::Digest;
 use super::manifest;
 use super::reference::Reference;
 use super::{Config, Error};
+use endpoint::Endpoint;
 
 /// A connection that is not there after this long will not come.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -65,18 +66,8 @@ pub(super) struct Fetched {
     pub(super) digest: Digest,
 }
 
-struct Endpoint {
-    /// `host[:port]`, for messages.
-    host: String,
-    /// Ends in `/v2/`.
-    api: Url,
-    is_origin: bool,
-    is_loopback: bool,
-    access: access::Access,
-}
-
 /// Why one request failed, before it is known what was asked for.
-enum Failure {
+enum RequestError {
     Status(StatusCode, String),
     Broken(String),
     Permanent(Error),
@@ -116,7 +107,7 @@ impl Client {
 
     /// Made at first use: reading the machine's certificates takes time, and a machine without
     /// any can still use a loopback registry.
-    fn http(&self, endpoint: &Endpoint) -> Result<&reqwest::Client, Failure> {
+    fn http(&self, endpoint: &Endpoint) -> Result<&reqwest::Client, RequestError> {
         let cell = if endpoint.is_loopback {
             &self.loopback
         } else {
@@ -134,7 +125,7 @@ impl Client {
             builder = builder.no_proxy();
         }
         let client = builder.build().map_err(|e| {
-            Failure::Permanent(Error::Registry {
+            RequestError::Permanent(Error::Registry {
                 registry: endpoint.host.clone(),
                 message: format!(
                     "TLS could not be set up ({}); install the package ca-certificates",
@@ -165,53 +156,6 @@ fn may_follow(previous: &[Url], next: &Url) -> Result<(), &'static str> {
     } else {
         Ok(())
     }
-}
-
-impl Endpoint {
-    fn new(address: &str, is_origin: bool, config: &Config) -> Result<Self, Error> {
-        let invalid = |message: &str| Error::InvalidReference {
-            reference: address.to_owned(),
-            message: message.to_owned(),
-        };
-        let parse = |text: &str| {
-            Url::parse(text).map_err(|e| invalid(&format!("it is not a registry's address: {e}")))
-        };
-        let mut api = if address.contains("://") {
-            parse(address)?
-        } else {
-            let probe = parse(&format!("https://{address}"))?;
-            let is_insecure = |entry: &String| entry == address || probe.host_str() == Some(entry);
-            let is_plain =
-                is_loopback(&probe) || config.insecure_registries.iter().any(is_insecure);
-            parse(&format!(
-                "{}://{address}",
-                if is_plain { "http" } else { "https" }
-            ))?
-        };
-        if !matches!(api.scheme(), "http" | "https") || api.cannot_be_a_base() {
-            return Err(invalid("a registry is reached by http or https"));
-        }
-        let prefix = api.path().trim_end_matches('/').to_owned();
-        api.set_path(&format!("{prefix}/v2/"));
-        let mut host = api.host_str().unwrap_or_default().to_owned();
-        if let Some(port) = api.port() {
-            host = format!("{host}:{port}");
-        }
-        let is_loopback = is_loopback(&api);
-        Ok(Self {
-            host,
-            api,
-            is_origin,
-            is_loopback,
-            access: access::Access::default(),
-        })
-    }
-}
-
-fn is_loopback(url: &Url) -> bool {
-    let host = url.host_str().unwrap_or_default();
-    let address = host.trim_start_matches('[').trim_end_matches(']');
-    host == "localhost" || address.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
 }
 
 impl Session<'_> {
@@ -274,16 +218,16 @@ impl Session<'_> {
         Err(last.expect("there is always the registry itself"))
     }
 
-    async fn with_retries<T, F: Future<Output = Result<T, Failure>>>(
+    async fn with_retries<T, F: Future<Output = Result<T, RequestError>>>(
         &self,
         attempt: impl FnMut() -> F,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, RequestError> {
         let waits = ExponentialBuilder::default()
             .with_min_delay(RETRY_WAIT_FIRST)
             .with_max_delay(RETRY_WAIT_LONGEST)
             .with_max_times(ATTEMPTS_MAX - 1)
             .with_jitter();
-        attempt.retry(waits).when(Failure::is_transient).await
+        attempt.retry(waits).when(RequestError::is_transient).await
     }
 
     /// One request. A refusal that names a way to authenticate is answered once.
@@ -293,11 +237,11 @@ impl Session<'_> {
         path: &str,
         accept: Option<&str>,
         range_from: Option<u64>,
-    ) -> Result<Response, Failure> {
+    ) -> Result<Response, RequestError> {
         let mut url = endpoint
             .api
             .join(path)
-            .map_err(|e| Failure::Broken(e.to_string()))?;
+            .map_err(|e| RequestError::Broken(e.to_string()))?;
         if !endpoint.is_origin {
             url.query_pairs_mut()
                 .append_pair("ns", &self.reference.registry);
@@ -312,13 +256,13 @@ impl Session<'_> {
             if let Some(from) = range_from {
                 request = request.header(reqwest::header::RANGE, format!("bytes={from}-"));
             }
-            if let Some(authorization) = endpoint.access.header() {
+            if let Some(authorization) = endpoint.authorization.header() {
                 request = request.header(reqwest::header::AUTHORIZATION, authorization);
             }
             let response = request
                 .send()
                 .await
-                .map_err(|e| Failure::from_reqwest(&e))?;
+                .map_err(|e| RequestError::from_reqwest(&e))?;
             match response.status() {
                 status if status.is_success() => return Ok(response),
                 StatusCode::UNAUTHORIZED if !has_answered_challenge => {
@@ -326,18 +270,18 @@ impl Session<'_> {
                     let auth = self.auth.filter(|_| endpoint.is_origin);
                     let repository = &self.reference.repository;
                     endpoint
-                        .access
+                        .authorization
                         .answer(http, &response, &endpoint.api, repository, auth)
                         .await?;
                 }
-                status => return Err(Failure::Status(status, message_of(response).await)),
+                status => return Err(RequestError::Status(status, message_of(response).await)),
             }
         }
     }
 
     /// As [`Session::explain`]. A mirror's failure is told here or nowhere: the registry's own
     /// answer is the one that counts.
-    fn explain_passing(&self, endpoint: &Endpoint, path: &str, failure: Failure) -> Error {
+    fn explain_passing(&self, endpoint: &Endpoint, path: &str, failure: RequestError) -> Error {
         let error = self.explain(endpoint, path, failure);
         if !endpoint.is_origin {
             tracing::warn!(mirror = %endpoint.host, %error, "a mirror failed; going on without it");
@@ -345,18 +289,20 @@ impl Session<'_> {
         error
     }
 
-    fn explain(&self, endpoint: &Endpoint, path: &str, failure: Failure) -> Error {
+    fn explain(&self, endpoint: &Endpoint, path: &str, failure: RequestError) -> Error {
         let registry = endpoint.host.clone();
         let reference = self.reference.to_string();
         let is_transient = failure.is_transient();
         match failure {
-            Failure::Permanent(error) => error,
-            Failure::Broken(message) => Error::Registry {
+            RequestError::Permanent(error) => error,
+            RequestError::Broken(message) => Error::Registry {
                 registry,
                 message: format!("{message} (after {ATTEMPTS_MAX} attempts)"),
                 is_transient,
             },
-            Failure::Status(StatusCode::NOT_FOUND, message) if path.contains("/manifests/") => {
+            RequestError::Status(StatusCode::NOT_FOUND, message)
+                if path.contains("/manifests/") =>
+            {
                 Error::NotFound {
                     reference,
                     message: format!(
@@ -364,7 +310,7 @@ impl Session<'_> {
                     ),
                 }
             }
-            Failure::Status(
+            RequestError::Status(
                 status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN),
                 message,
             ) => {
@@ -380,7 +326,7 @@ impl Session<'_> {
                     message: format!("{status}: {message}; {advice}"),
                 }
             }
-            Failure::Status(status, message) => Error::Registry {
+            RequestError::Status(status, message) => Error::Registry {
                 registry,
                 message: format!("it answered {status}: {message}"),
                 is_transient,
@@ -389,7 +335,7 @@ impl Session<'_> {
     }
 }
 
-impl Failure {
+impl RequestError {
     fn is_transient(&self) -> bool {
         match self {
             Self::Broken(_) => true,
@@ -418,7 +364,7 @@ fn innermost(error: &(dyn std::error::Error + 'static)) -> String {
     cause.to_string()
 }
 
-async fn bounded_body(mut response: Response, max: u64) -> Result<Vec<u8>, Failure> {
+async fn bounded_body(mut response: Response, max: u64) -> Result<Vec<u8>, RequestError> {
     let mut bytes = Vec::new();
     loop {
         match response.chunk().await {
@@ -427,14 +373,14 @@ async fn bounded_body(mut response: Response, max: u64) -> Result<Vec<u8>, Failu
                 bytes.extend_from_slice(&chunk);
             }
             Ok(Some(_)) => {
-                return Err(Failure::Permanent(manifest::corrupt(
+                return Err(RequestError::Permanent(manifest::corrupt(
                     "the registry's answer",
                     &format!(
                         "it is larger than {max} bytes, which no manifest or configuration is"
                     ),
                 )));
             }
-            Err(error) => return Err(Failure::from_reqwest(&error)),
+            Err(error) => return Err(RequestError::from_reqwest(&error)),
         }
     }
 }
@@ -483,35 +429,6 @@ async fn message_of(response: Response) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn only_loopback_and_what_the_operator_names_goes_without_tls() {
-        let config = Config {
-            insecure_registries: vec!["plain.example".to_owned(), "10.0.0.1:5000".to_owned()],
-            ..Config::default()
-        };
-        let api = |address: &str| Endpoint::new(address, true, &config).map(|e| e.api.to_string());
-        for (address, expected) in [
-            ("registry.example", "https://registry.example/v2/"),
-            ("registry.example:5000", "https://registry.example:5000/v2/"),
-            ("localhost:5000", "http://localhost:5000/v2/"),
-            ("127.0.0.2:5000", "http://127.0.0.2:5000/v2/"),
-            ("[::1]:5000", "http://[::1]:5000/v2/"),
-            ("plain.example:80", "http://plain.example/v2/"),
-            ("10.0.0.1:5000", "http://10.0.0.1:5000/v2/"),
-            ("10.0.0.1:5001", "https://10.0.0.1:5001/v2/"),
-            ("127.0.0.1.example", "https://127.0.0.1.example/v2/"),
-            (
-                "https://127.0.0.1:5000/mirror/",
-                "https://127.0.0.1:5000/mirror/v2/",
-            ),
-        ] {
-            assert_eq!(api(address).unwrap(), expected, "{address}");
-        }
-        for bad in ["ftp://x", "", "http://"] {
-            assert!(api(bad).is_err(), "{bad}");
-        }
-    }
 
     #[test]
     fn redirects_are_few_and_never_leave_tls() {

@@ -15,10 +15,10 @@ use lifecycle::backend::{Platform, PullProgress, RegistryAuth, Source};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::digest::Digest;
-use super::flight::Flights;
-use super::index::{self, Index, Name};
+use super::index::{self, ImageName, Index};
 use super::reference::Reference;
 use super::registry::Client;
+use super::shared_pull::SharedPulls;
 use super::{
     Collected, Config, Error, HOST, Image, ImageId, Import, Prepared, Snapshot, Usage, disk, host,
     this_platform,
@@ -34,7 +34,7 @@ pub(super) struct Inner {
     pub(super) directory: PathBuf,
     pub(super) config: Config,
     pub(super) client: Client,
-    pub(super) flights: Flights,
+    pub(super) pulls: SharedPulls,
     /// Layers being downloaded and unpacked at once.
     pub(super) layer_slots: Semaphore,
     index: Mutex<Index>,
@@ -107,7 +107,7 @@ impl Store {
             directory,
             config,
             client: Client::new(),
-            flights: Flights::default(),
+            pulls: SharedPulls::default(),
             index: Mutex::new(index),
             may_collect: AtomicBool::new(false),
             records: Mutex::new(()),
@@ -121,8 +121,8 @@ impl Store {
 
     /// Whether [`Store::prepare`] needs no download. Looks at memory only.
     pub fn is_local(&self, source: &Source, platform: Option<&Platform>) -> bool {
-        let wanted = self.inner.wanted(source, platform);
-        wanted.is_ok_and(|wanted| wanted.find(&self.inner.index()).is_some())
+        let lookup = self.inner.lookup(source, platform);
+        lookup.is_ok_and(|lookup| lookup.find(&self.inner.index()).is_some())
     }
 
     /// What to mount for `source`, pulling it first where it is not local. For a local image it
@@ -312,18 +312,18 @@ pub(super) async fn run_blocking<T: Send + 'static>(
 }
 
 /// What a source means, before it is known whether it is here.
-enum Wanted {
+enum Lookup {
     Host,
     Id(ImageId),
-    Name(Name),
+    ImageName(ImageName),
 }
 
-impl Wanted {
+impl Lookup {
     fn find(&self, index: &Index) -> Option<ImageId> {
         match self {
             Self::Host => index.host.clone(),
             Self::Id(id) => index.contains(id).then(|| id.clone()),
-            Self::Name(name) => index.names.get(name).cloned(),
+            Self::ImageName(name) => index.names.get(name).cloned(),
         }
     }
 }
@@ -357,9 +357,9 @@ impl Inner {
         source: &Source,
         platform: Option<&Platform>,
     ) -> Result<Option<Lease>, Error> {
-        let wanted = self.wanted(source, platform)?;
+        let lookup = self.lookup(source, platform)?;
         let mut index = self.index();
-        let Some(image) = wanted.find(&index) else {
+        let Some(image) = lookup.find(&index) else {
             return Ok(None);
         };
         index.take_lease(&image)?;
@@ -370,14 +370,14 @@ impl Inner {
     }
 
     /// What to look for in the index.
-    fn wanted(&self, source: &Source, platform: Option<&Platform>) -> Result<Wanted, Error> {
+    fn lookup(&self, source: &Source, platform: Option<&Platform>) -> Result<Lookup, Error> {
         let platform = platform.cloned().unwrap_or_else(this_platform);
         match source {
-            Source::Snapshot(id) => Ok(Wanted::Id(index::snapshot_image(id))),
+            Source::Snapshot(id) => Ok(Lookup::Id(index::snapshot_image(id))),
             Source::Image { reference, .. } if reference == HOST => {
                 let here = this_platform();
                 if platform == here {
-                    return Ok(Wanted::Host);
+                    return Ok(Lookup::Host);
                 }
                 Err(Error::WrongPlatform {
                     reference: HOST.to_owned(),
@@ -385,7 +385,7 @@ impl Inner {
                     available: format!("{}/{}", here.os, here.arch),
                 })
             }
-            Source::Image { reference, .. } => Ok(Wanted::Name(Name::new(
+            Source::Image { reference, .. } => Ok(Lookup::ImageName(ImageName::new(
                 self.parse(reference)?.to_string(),
                 &platform,
             ))),
@@ -398,10 +398,10 @@ impl Inner {
             reference: reference.to_owned(),
             auth: None,
         };
-        let wanted = self.wanted(&source, None);
+        let lookup = self.lookup(&source, None);
         let id = ImageId::from_record(reference);
         let index = self.index();
-        if let Some(image) = wanted.ok().and_then(|wanted| wanted.find(&index)) {
+        if let Some(image) = lookup.ok().and_then(|lookup| lookup.find(&index)) {
             return Ok(image);
         }
         if index.contains(&id) {

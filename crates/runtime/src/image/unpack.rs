@@ -33,7 +33,7 @@ use tokio_util::sync::CancellationToken;
 use super::Error;
 use super::digest::{Digest, HashingReader};
 use super::tar::{Entry, Kind, Reader};
-use directories::Standing;
+use directories::Existing;
 pub(super) use stream::decompress;
 use stream::{Bounded, stream_error, too_large};
 
@@ -44,7 +44,7 @@ const DISK_BLOCK: u64 = 4096;
 
 /// How much of what a layer may hold.
 #[derive(Debug, Clone)]
-pub(super) struct Bounds {
+pub(super) struct UnpackLimits {
     pub(super) bytes: u64,
     pub(super) entries: u64,
     pub(super) cancel: CancellationToken,
@@ -65,7 +65,7 @@ pub(super) fn unpack(
     input: impl io::BufRead,
     root: BorrowedFd<'_>,
     what: &str,
-    bounds: &Bounds,
+    bounds: &UnpackLimits,
 ) -> Result<Unpacked, Error> {
     let stream = decompress(input).map_err(|e| stream_error(what, bounds, e))?;
     let stream = HashingReader::new(Bounded {
@@ -104,7 +104,7 @@ pub(super) fn unpack(
 struct Unpacker<'a> {
     root: BorrowedFd<'a>,
     what: &'a str,
-    bounds: &'a Bounds,
+    bounds: &'a UnpackLimits,
     entries: u64,
     size_bytes: u64,
     /// The directory of the last entry: the next is mostly in the same.
@@ -132,12 +132,12 @@ impl Unpacker<'_> {
         if entry.kind == Kind::HardLink {
             return self.place_hard_link(entry, &path, &parent, &name);
         }
-        let standing = self.standing(&parent, &name)?;
+        let existing = self.existing(&parent, &name)?;
         if entry.kind == Kind::Directory {
             path.push(name);
-            return self.place_directory(entry, path, &parent, &standing);
+            return self.place_directory(entry, path, &parent, &existing);
         }
-        self.clear(&parent, &name, &standing)?;
+        self.clear(&parent, &name, &existing)?;
         match entry.kind {
             Kind::Symlink => self.place_symlink(entry, &parent, &name),
             Kind::Fifo => self.place_fifo(entry, &parent, &name),
@@ -157,7 +157,7 @@ impl Unpacker<'_> {
             Mode::empty(),
         )
         .map_err(|e| self.failed("opening", Path::new("/"), e))?;
-        self.own(root.as_fd(), entry)?;
+        self.apply_metadata(root.as_fd(), entry)?;
         self.remember_times(Vec::new(), entry)
     }
 
@@ -166,11 +166,11 @@ impl Unpacker<'_> {
         entry: &Entry,
         path: Vec<OsString>,
         parent: &OwnedFd,
-        standing: &Standing,
+        existing: &Existing,
     ) -> Result<(), Error> {
         let name = path.last().expect("the root was handled before").clone();
-        if *standing != Standing::Directory {
-            self.clear(parent, &name, standing)?;
+        if *existing != Existing::Directory {
+            self.clear(parent, &name, existing)?;
             fs::mkdirat(parent, &name, Mode::from_raw_mode(0o700))
                 .map_err(|e| self.failed("making", Path::new(&name), e))?;
             self.size_bytes += DISK_BLOCK;
@@ -178,9 +178,9 @@ impl Unpacker<'_> {
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = fs::openat(parent, &name, flags, Mode::empty())
             .map_err(|e| self.failed("opening", Path::new(&name), e))?;
-        self.own(directory.as_fd(), entry)?;
+        self.apply_metadata(directory.as_fd(), entry)?;
         // Made anew in the layer that removed it: what is below must stay hidden.
-        if *standing == Standing::Whiteout {
+        if *existing == Existing::Whiteout {
             self.set_opaque(directory.as_fd())?;
         }
         self.remember_times(path, entry)
@@ -220,7 +220,7 @@ impl Unpacker<'_> {
                 }
             }
         }
-        self.own(file.as_fd(), entry)?;
+        self.apply_metadata(file.as_fd(), entry)?;
         let times = times_of(entry);
         fs::futimens(&file, &times).map_err(|e| self.failed("dating", Path::new(name), e))
     }
@@ -266,7 +266,7 @@ impl Unpacker<'_> {
         }
         fs::symlinkat(&entry.link[..], parent, name)
             .map_err(|e| self.failed("linking", Path::new(name), e))?;
-        self.own_unopened(entry, parent, name)
+        self.apply_metadata_unopened(entry, parent, name)
     }
 
     fn place_fifo(&mut self, entry: &Entry, parent: &OwnedFd, name: &OsStr) -> Result<(), Error> {
@@ -278,7 +278,7 @@ impl Unpacker<'_> {
             0,
         )
         .map_err(|e| self.failed("making", Path::new(name), e))?;
-        self.own_unopened(entry, parent, name)?;
+        self.apply_metadata_unopened(entry, parent, name)?;
         // The umask took its share at creation. The name was made just now and is no link.
         fs::chmodat(
             parent,
@@ -307,15 +307,15 @@ impl Unpacker<'_> {
         let Some(target_parent) = self.existing_directory(&target_path)? else {
             return Err(self.corrupt(missing, &entry.path));
         };
-        if self.standing(&target_parent, &target)? != Standing::Other {
+        if self.existing(&target_parent, &target)? != Existing::Other {
             return Err(self.corrupt(missing, &entry.path));
         }
         // Two spellings of one file: nothing to do, and clearing the one would lose both.
         if self.is_same(&target_parent, &target, parent, name)? {
             return Ok(());
         }
-        let standing = self.standing(parent, name)?;
-        self.clear(parent, name, &standing)?;
+        let existing = self.existing(parent, name)?;
+        self.clear(parent, name, &existing)?;
         // Clearing may have removed the directory that held the target.
         match fs::linkat(&target_parent, &target, parent, name, AtFlags::empty()) {
             Err(Errno::NOENT) => Err(self.corrupt(missing, &entry.path)),
@@ -357,16 +357,16 @@ impl Unpacker<'_> {
             }
             _ => {}
         }
-        match self.standing(parent, hidden)? {
+        match self.existing(parent, hidden)? {
             // A whiteout speaks of the layers below, not of what this layer brings.
-            Standing::Directory => {
+            Existing::Directory => {
                 let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
                 let directory = fs::openat(parent, hidden, flags, Mode::empty())
                     .map_err(|e| self.failed("opening", Path::new(hidden), e))?;
                 self.set_opaque(directory.as_fd())
             }
-            Standing::Whiteout | Standing::Other => Ok(()),
-            Standing::Nothing => {
+            Existing::Whiteout | Existing::Other => Ok(()),
+            Existing::Nothing => {
                 fs::mknodat(parent, hidden, FileType::CharacterDevice, Mode::empty(), 0)
                     .map_err(|e| self.failed("making a whiteout for", Path::new(hidden), e))
             }
@@ -375,7 +375,7 @@ impl Unpacker<'_> {
 
     /// Owner, xattrs and mode, in this order: changing the owner clears set-user-id and
     /// capabilities.
-    fn own(&self, file: BorrowedFd<'_>, entry: &Entry) -> Result<(), Error> {
+    fn apply_metadata(&self, file: BorrowedFd<'_>, entry: &Entry) -> Result<(), Error> {
         let path = Path::new(OsStr::from_bytes(&entry.path));
         fs::fchown(
             file,
@@ -409,7 +409,12 @@ impl Unpacker<'_> {
     }
 
     /// Owner and time of what cannot be opened.
-    fn own_unopened(&self, entry: &Entry, parent: &OwnedFd, name: &OsStr) -> Result<(), Error> {
+    fn apply_metadata_unopened(
+        &self,
+        entry: &Entry,
+        parent: &OwnedFd,
+        name: &OsStr,
+    ) -> Result<(), Error> {
         let (uid, gid) = (Uid::from_raw(entry.uid), Gid::from_raw(entry.gid));
         fs::chownat(
             parent,

@@ -8,8 +8,8 @@ use rustix::io::Errno;
 use rustix::thread::{CapabilitySet, CapabilitySets, Gid, LinkNameSpaceType, Uid};
 
 use super::Outcome;
-use super::filesystem::inside;
-use crate::spawner::wire::{Descriptors, Failure, Request, Step};
+use super::filesystem::open_in_root;
+use crate::spawner::protocol::{Descriptors, InitFailure, Request, Step};
 
 /// What root in a sandbox may do, all of it only to what its user namespace owns. Docker's
 /// default set without three: `NET_RAW` (forging packets; ping works without), `MKNOD` (refused
@@ -46,23 +46,23 @@ struct Account {
 pub(super) fn assume(request: &Request, descriptors: &Descriptors) -> Outcome {
     // Read while the image is certainly readable.
     let account = find(&request.user)
-        .map_err(|errno| Failure::new(Step::User, errno, request.user.as_str()))?;
+        .map_err(|errno| InitFailure::new(Step::User, errno, request.user.as_str()))?;
     let kind = Some(LinkNameSpaceType::User);
     rustix::thread::move_into_link_name_space(descriptors.user.as_fd(), kind)
-        .map_err(super::at(Step::UserNamespace))?;
+        .map_err(super::at_step(Step::UserNamespace))?;
     become_account(&Account {
         uid: 0,
         gid: 0,
         groups: Vec::new(),
     })
-    .map_err(super::at(Step::UserNamespace))?;
+    .map_err(super::at_step(Step::UserNamespace))?;
     enter_workdir(&request.workdir)
-        .map_err(|errno| Failure::new(Step::Workdir, errno, request.workdir.as_str()))?;
-    bound_capabilities().map_err(super::at(Step::Capabilities))?;
+        .map_err(|errno| InitFailure::new(Step::Workdir, errno, request.workdir.as_str()))?;
+    bound_capabilities().map_err(super::at_step(Step::Capabilities))?;
     if account.uid != 0 || account.gid != 0 {
-        become_account(&account).map_err(super::at(Step::User))?;
+        become_account(&account).map_err(super::at_step(Step::User))?;
     }
-    keep_capabilities(account.uid == 0).map_err(super::at(Step::Capabilities))
+    keep_capabilities(account.uid == 0).map_err(super::at_step(Step::Capabilities))
 }
 
 fn become_account(account: &Account) -> rustix::io::Result<()> {
@@ -80,13 +80,13 @@ fn enter_workdir(path: &str) -> rustix::io::Result<()> {
     let flags = OFlags::PATH | OFlags::DIRECTORY;
     let root = rustix::fs::openat(CWD, "/", flags | OFlags::CLOEXEC, Mode::empty())?;
     let mut so_far = String::from("/");
-    let mut directory = inside(root.as_fd(), "/", flags)?;
+    let mut directory = open_in_root(root.as_fd(), "/", flags)?;
     for part in path.split('/').filter(|part| !part.is_empty()) {
         so_far = format!("{so_far}/{part}");
-        directory = match inside(root.as_fd(), &so_far, flags) {
+        directory = match open_in_root(root.as_fd(), &so_far, flags) {
             Err(Errno::NOENT) => {
                 rustix::fs::mkdirat(&directory, part, Mode::from_raw_mode(0o755))?;
-                inside(root.as_fd(), &so_far, flags)?
+                open_in_root(root.as_fd(), &so_far, flags)?
             }
             other => other?,
         };
@@ -206,7 +206,7 @@ fn memberships(name: &str, group: &str) -> Vec<u32> {
 /// counts as missing.
 fn read(path: &str) -> rustix::io::Result<String> {
     let root = rustix::fs::openat(CWD, "/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())?;
-    let file = match inside(root.as_fd(), path, OFlags::RDONLY | OFlags::NONBLOCK) {
+    let file = match open_in_root(root.as_fd(), path, OFlags::RDONLY | OFlags::NONBLOCK) {
         Ok(file) => file,
         Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(String::new()),
         Err(errno) => return Err(errno),

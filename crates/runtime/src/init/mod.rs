@@ -3,8 +3,8 @@
 //! The order of the steps is the security argument:
 //!
 //! 1. `join_cgroup`: before anything is allocated, so that all of it counts against the sandbox.
-//! 2. `leave_session`: no controlling terminal and no signal state of the spawner.
-//! 3. `join_network`, `own_cgroups`, `name_host`, `limit_resources`: the remaining namespaces. The
+//! 2. `start_session`: no controlling terminal and no signal state of the spawner.
+//! 3. `join_network`, `unshare_cgroup_namespace`, `set_hostname`, `limit_resources`: the remaining namespaces. The
 //!    process was cloned into new pid, mount, ipc and uts namespaces.
 //! 4. [`filesystem`]: the root is assembled from descriptors alone. The mount namespace was copied
 //!    from the spawner's, which holds one empty tmpfs, so no file of the host has a name here.
@@ -27,6 +27,7 @@
 
 mod filesystem;
 mod identity;
+mod kernel_filesystems;
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -37,7 +38,7 @@ use rustix::process::{Resource, Rlimit};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::spawner::packet;
-use crate::spawner::wire::{CgroupEntry, Descriptors, Failure, Report, Request, Step};
+use crate::spawner::protocol::{CgroupEntry, Descriptors, InitFailure, Report, Request, Step};
 use crate::sys::{self, Keep, ProgramText};
 
 pub(crate) use filesystem::{Scaffold, prepare_scaffold};
@@ -49,8 +50,8 @@ pub(crate) const TOKEN_FD: i32 = 4;
 /// See [`LISTEN_FD`].
 pub(crate) const LOG_FD: i32 = 5;
 
-/// What the spawner prepared once for all sandboxes.
-pub(crate) struct Prepared {
+/// What the spawner context once for all sandboxes.
+pub(crate) struct InitContext {
     /// The seccomp program.
     pub(crate) filter: Vec<sock_filter>,
     /// The tmpfs that the mount namespace starts as.
@@ -59,64 +60,64 @@ pub(crate) struct Prepared {
     pub(crate) null: OwnedFd,
 }
 
-type Outcome<T = ()> = Result<T, Failure>;
+type Outcome<T = ()> = Result<T, InitFailure>;
 
 /// Turns this process into PID 1 of the sandbox. Returns only on failure, after reporting it.
 pub(crate) fn become_sandbox(
-    prepared: &Prepared,
+    context: &InitContext,
     request: &Request,
     descriptors: &Descriptors,
     text: &ProgramText,
     report: BorrowedFd<'_>,
 ) {
-    if let Err(failure) = build(prepared, request, descriptors) {
-        return tell(report, failure);
+    if let Err(failure) = build(context, request, descriptors) {
+        return report_failure(report, failure);
     }
-    match arrange_descriptors(prepared, descriptors, report) {
-        Ok(kept) => tell(kept.report.as_fd(), execute(prepared, &kept, text)),
-        Err(failure) => tell(report, failure),
+    match arrange_descriptors(context, descriptors, report) {
+        Ok(kept) => report_failure(kept.report.as_fd(), execute(context, &kept, text)),
+        Err(failure) => report_failure(report, failure),
     }
 }
 
 /// Everything but the last two steps.
-fn build(prepared: &Prepared, request: &Request, descriptors: &Descriptors) -> Outcome {
+fn build(context: &InitContext, request: &Request, descriptors: &Descriptors) -> Outcome {
     join_cgroup(request, descriptors)?;
-    leave_session()?;
+    start_session()?;
     join_network(descriptors)?;
-    own_cgroups()?;
-    name_host(request)?;
+    unshare_cgroup_namespace()?;
+    set_hostname(request)?;
     limit_resources(request)?;
-    let root = filesystem::assemble(&prepared.scaffold, request, descriptors)?;
-    prepared
+    let root = filesystem::assemble(&context.scaffold, request, descriptors)?;
+    context
         .scaffold
         .leave_for(&root)
-        .map_err(at(Step::Pivot))?;
+        .map_err(at_step(Step::Pivot))?;
     drop(root);
     identity::assume(request, descriptors)?;
     find_entrypoint(request)
 }
 
 /// The last steps; returns why they failed.
-fn execute(prepared: &Prepared, kept: &Kept, text: &ProgramText) -> Failure {
+fn execute(context: &InitContext, kept: &Kept, text: &ProgramText) -> InitFailure {
     if let Err(errno) = rustix::thread::set_no_new_privs(true) {
-        return Failure::new(Step::Seccomp, errno, "");
+        return InitFailure::new(Step::Seccomp, errno, "");
     }
-    if let Err(errno) = sys::install_filter(&prepared.filter) {
-        return Failure::new(Step::Seccomp, errno, "");
+    if let Err(errno) = sys::install_filter(&context.filter) {
+        return InitFailure::new(Step::Seccomp, errno, "");
     }
     let errno = sys::execute(kept.program.as_fd(), text);
-    Failure::new(Step::Execute, errno, "")
+    InitFailure::new(Step::Execute, errno, "")
 }
 
 /// Best effort: a server that is gone does not need to know.
-fn tell(report: BorrowedFd<'_>, failure: Failure) {
+fn report_failure(report: BorrowedFd<'_>, failure: InitFailure) {
     if let Ok(text) = serde_json::to_vec(&Report::Failed(failure)) {
         let _ = packet::send(report, &text, &[]);
     }
 }
 
-fn at(step: Step) -> impl Fn(Errno) -> Failure {
-    move |errno| Failure::new(step, errno, "")
+fn at_step(step: Step) -> impl Fn(Errno) -> InitFailure {
+    move |errno| InitFailure::new(step, errno, "")
 }
 
 /// On cgroup v2 the process was born into its group. On v1 it writes itself: a thread that moves
@@ -125,15 +126,15 @@ fn at(step: Step) -> impl Fn(Errno) -> Failure {
 fn join_cgroup(request: &Request, descriptors: &Descriptors) -> Outcome {
     if matches!(request.cgroup, CgroupEntry::Write(_)) {
         for tasks in &descriptors.cgroup {
-            rustix::io::write(tasks, b"0").map_err(at(Step::Cgroup))?;
+            rustix::io::write(tasks, b"0").map_err(at_step(Step::Cgroup))?;
         }
     }
     Ok(())
 }
 
-fn leave_session() -> Outcome {
-    rustix::process::setsid().map_err(at(Step::Session))?;
-    sys::reset_signals().map_err(at(Step::Session))?;
+fn start_session() -> Outcome {
+    rustix::process::setsid().map_err(at_step(Step::Session))?;
+    sys::reset_signals().map_err(at_step(Step::Session))?;
     rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
     Ok(())
 }
@@ -141,16 +142,16 @@ fn leave_session() -> Outcome {
 fn join_network(descriptors: &Descriptors) -> Outcome {
     let kind = Some(LinkNameSpaceType::Network);
     rustix::thread::move_into_link_name_space(descriptors.net.as_fd(), kind)
-        .map_err(at(Step::Network))
+        .map_err(at_step(Step::Network))
 }
 
 /// After joining the cgroup, because the namespace's root is where its maker is.
-fn own_cgroups() -> Outcome {
-    sys::unshare_namespaces(UnshareFlags::NEWCGROUP).map_err(at(Step::CgroupNamespace))
+fn unshare_cgroup_namespace() -> Outcome {
+    sys::unshare_namespaces(UnshareFlags::NEWCGROUP).map_err(at_step(Step::CgroupNamespace))
 }
 
-fn name_host(request: &Request) -> Outcome {
-    rustix::system::sethostname(request.hostname.as_bytes()).map_err(at(Step::Hostname))
+fn set_hostname(request: &Request) -> Outcome {
+    rustix::system::sethostname(request.hostname.as_bytes()).map_err(at_step(Step::Hostname))
 }
 
 /// Before the user namespace is joined: inside it no limit could be raised.
@@ -161,7 +162,7 @@ fn limit_resources(request: &Request) -> Outcome {
     };
     // A core dump goes where the host's core_pattern says: into the image, or to a program of
     // the host that would parse memory an attacker wrote.
-    rustix::process::setrlimit(Resource::Core, none).map_err(at(Step::Rlimits))?;
+    rustix::process::setrlimit(Resource::Core, none).map_err(at_step(Step::Rlimits))?;
     let files = match request.open_files {
         Some(wanted) => Some(wanted),
         None => rustix::process::getrlimit(Resource::Nofile).maximum,
@@ -171,7 +172,7 @@ fn limit_resources(request: &Request) -> Outcome {
         maximum: files,
     };
     rustix::process::setrlimit(Resource::Nofile, limit)
-        .map_err(|errno| Failure::new(Step::Rlimits, errno, "open files"))
+        .map_err(|errno| InitFailure::new(Step::Rlimits, errno, "open files"))
 }
 
 /// Says now, rather than in a log later, that the image lacks the program execd is to start.
@@ -205,7 +206,7 @@ fn find_entrypoint(request: &Request) -> Outcome {
             Err(Errno::NOENT)
         }
     };
-    outcome.map_err(|errno| Failure::new(Step::Entrypoint, errno, name))
+    outcome.map_err(|errno| InitFailure::new(Step::Entrypoint, errno, name))
 }
 
 /// What is open when the program starts, besides the standard three and execd's three.
@@ -223,16 +224,16 @@ const FIRST_CLOSED: u32 = 8;
 /// Leaves open: 0 `/dev/null`, 1 and 2 the log, 3 to 5 execd's own, and until execd starts the
 /// program and the report.
 fn arrange_descriptors(
-    prepared: &Prepared,
+    context: &InitContext,
     descriptors: &Descriptors,
     report: BorrowedFd<'_>,
 ) -> Outcome<Kept> {
-    let step = at(Step::Descriptors);
-    // The sources may stand where a target goes, so all are first copied out of the way.
+    let step = at_step(Step::Descriptors);
+    // The sources may stand where a target goes, so all are first copied out of the root_mount.
     let aside = |descriptor: BorrowedFd<'_>| {
         rustix::io::fcntl_dupfd_cloexec(descriptor, FIRST_CLOSED.cast_signed()).map_err(&step)
     };
-    let null = aside(prepared.null.as_fd())?;
+    let null = aside(context.null.as_fd())?;
     let log = aside(descriptors.log.as_fd())?;
     let listen = aside(descriptors.listen.as_fd())?;
     let token = aside(descriptors.token.as_fd())?;
@@ -249,7 +250,7 @@ fn arrange_descriptors(
         (&report, REPORT_FD, Keep::UntilExec),
     ];
     for (from, to, keep) in places {
-        sys::descriptor_to(from.as_fd(), to, keep).map_err(&step)?;
+        sys::duplicate_to(from.as_fd(), to, keep).map_err(&step)?;
     }
     drop((null, log, listen, token, program, report));
     sys::close_from(FIRST_CLOSED).map_err(&step)?;

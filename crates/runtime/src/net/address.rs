@@ -6,7 +6,7 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use super::Index;
+use super::SlotIndex;
 
 /// An IPv4 network, for example `10.88.0.0/16`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -19,7 +19,7 @@ pub struct Ipv4Network {
 /// A text that is no network.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not an IPv4 network; write it as 10.88.0.0/16, with no host bits set")]
-pub struct NotANetwork(String);
+pub struct InvalidNetwork(String);
 
 /// The network's own address and the gateway's come before the first slot's.
 const RESERVED_FRONT: u32 = 2;
@@ -28,13 +28,13 @@ const RESERVED_BACK: u32 = 1;
 
 impl Ipv4Network {
     /// A network of 1 to 30 bits with no host bits set: anything longer has no room for a slot.
-    pub fn new(network: Ipv4Addr, length: u8) -> Result<Self, NotANetwork> {
+    pub fn new(network: Ipv4Addr, length: u8) -> Result<Self, InvalidNetwork> {
         let candidate = Self {
             network: network.to_bits(),
             length,
         };
         if !(1..=30).contains(&length) || candidate.network & !candidate.mask() != 0 {
-            return Err(NotANetwork(format!("{network}/{length}")));
+            return Err(InvalidNetwork(format!("{network}/{length}")));
         }
         Ok(candidate)
     }
@@ -50,7 +50,7 @@ impl Ipv4Network {
         Ipv4Addr::from_bits(self.network + 1)
     }
 
-    pub(super) fn of_slot(self, index: Index) -> Ipv4Addr {
+    pub(super) fn of_slot(self, index: SlotIndex) -> Ipv4Addr {
         debug_assert!(index < self.slots(), "slots are claimed below the limit");
         Ipv4Addr::from_bits(self.network + RESERVED_FRONT + index)
     }
@@ -78,20 +78,20 @@ impl fmt::Display for Ipv4Network {
 }
 
 impl FromStr for Ipv4Network {
-    type Err = NotANetwork;
+    type Err = InvalidNetwork;
 
-    fn from_str(text: &str) -> Result<Self, NotANetwork> {
+    fn from_str(text: &str) -> Result<Self, InvalidNetwork> {
         let parsed = text.split_once('/').and_then(|(network, length)| {
             Self::new(network.parse().ok()?, length.parse().ok()?).ok()
         });
-        parsed.ok_or_else(|| NotANetwork(text.to_owned()))
+        parsed.ok_or_else(|| InvalidNetwork(text.to_owned()))
     }
 }
 
 impl TryFrom<String> for Ipv4Network {
-    type Error = NotANetwork;
+    type Error = InvalidNetwork;
 
-    fn try_from(text: String) -> Result<Self, NotANetwork> {
+    fn try_from(text: String) -> Result<Self, InvalidNetwork> {
         text.parse()
     }
 }

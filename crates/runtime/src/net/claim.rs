@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::fs::FlockOperation;
 
-use super::{Error, Index};
+use super::{Error, SlotIndex};
 
 pub(super) struct Claims {
     dir: PathBuf,
@@ -54,7 +54,7 @@ impl Claims {
     }
 
     /// Claims a slot nobody has.
-    pub(super) fn next(&self) -> Result<Index, Error> {
+    pub(super) fn next(&self) -> Result<SlotIndex, Error> {
         for _ in 0..self.limit {
             let index = self.cursor.fetch_add(1, Ordering::Relaxed) % self.limit;
             if self.take(index)? {
@@ -65,7 +65,7 @@ impl Claims {
     }
 
     /// Claims this slot; `false` when somebody else has it.
-    pub(super) fn take(&self, index: Index) -> Result<bool, Error> {
+    pub(super) fn take(&self, index: SlotIndex) -> Result<bool, Error> {
         match rustix::fs::symlink(&self.owner, self.path(index)) {
             Ok(()) => Ok(true),
             Err(rustix::io::Errno::EXIST) => self.take_over(index),
@@ -74,12 +74,12 @@ impl Claims {
     }
 
     /// Claims this slot unless it is ours already; `false` when it is somebody else's.
-    pub(super) fn hold(&self, index: Index) -> Result<bool, Error> {
+    pub(super) fn hold(&self, index: SlotIndex) -> Result<bool, Error> {
         Ok(self.take(index)? || self.owner_of(index)?.as_deref() == Some(&self.owner))
     }
 
     /// Gives a slot of ours back. Not an error when it is not ours.
-    pub(super) fn release(&self, index: Index) {
+    pub(super) fn release(&self, index: SlotIndex) {
         if self
             .owner_of(index)
             .is_ok_and(|owner| owner.as_deref() == Some(&self.owner))
@@ -89,7 +89,7 @@ impl Claims {
     }
 
     /// The slots of this owner.
-    pub(super) fn ours(&self) -> Result<Vec<Index>, Error> {
+    pub(super) fn ours(&self) -> Result<Vec<SlotIndex>, Error> {
         let mut ours = Vec::new();
         for index in self.all()? {
             if self.owner_of(index)?.as_deref() == Some(&self.owner) {
@@ -100,7 +100,7 @@ impl Claims {
     }
 
     /// Every claimed slot, whoever owns it, but those whose owner is gone.
-    pub(super) fn live(&self) -> Result<Vec<Index>, Error> {
+    pub(super) fn live(&self) -> Result<Vec<SlotIndex>, Error> {
         let mut live = self.all()?;
         live.retain(|&index| {
             self.owner_of(index)
@@ -109,7 +109,7 @@ impl Claims {
         Ok(live)
     }
 
-    fn all(&self) -> Result<Vec<Index>, Error> {
+    fn all(&self) -> Result<Vec<SlotIndex>, Error> {
         let entries = fs::read_dir(&self.dir)
             .map_err(|e| Error::kernel(format!("reading {}", self.dir.display()), e))?;
         Ok(entries
@@ -117,7 +117,7 @@ impl Claims {
             .collect())
     }
 
-    fn take_over(&self, index: Index) -> Result<bool, Error> {
+    fn take_over(&self, index: SlotIndex) -> Result<bool, Error> {
         match self.owner_of(index)? {
             Some(owner) if owner.exists() => return Ok(false),
             _ => {}
@@ -142,7 +142,7 @@ impl Claims {
         }
     }
 
-    fn owner_of(&self, index: Index) -> Result<Option<PathBuf>, Error> {
+    fn owner_of(&self, index: SlotIndex) -> Result<Option<PathBuf>, Error> {
         match fs::read_link(self.path(index)) {
             Ok(owner) => Ok(Some(owner)),
             Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -153,7 +153,7 @@ impl Claims {
         }
     }
 
-    fn path(&self, index: Index) -> PathBuf {
+    fn path(&self, index: SlotIndex) -> PathBuf {
         self.dir.join(index.to_string())
     }
 }

@@ -24,7 +24,7 @@ const QUEUE: usize = 4_096;
 
 /// Why no connection was made.
 #[derive(Debug, thiserror::Error)]
-pub enum NotConnected {
+pub enum DialError {
     /// Nothing listens on that port on either loopback address.
     #[error("nothing listens on port {0} inside the sandbox")]
     NotListening(u16),
@@ -71,8 +71,8 @@ impl Dialer {
         &self,
         namespace: BorrowedFd<'_>,
         port: u16,
-    ) -> Result<TcpStream, NotConnected> {
-        let failed = |source| NotConnected::Failed { port, source };
+    ) -> Result<TcpStream, DialError> {
+        let failed = |source| DialError::Failed { port, source };
         let ipv4 = self
             .connect_to(namespace, IpAddr::V4(Ipv4Addr::LOCALHOST), port)
             .await;
@@ -96,7 +96,7 @@ impl Dialer {
                         | io::ErrorKind::Unsupported
                 ) =>
             {
-                Err(NotConnected::NotListening(port))
+                Err(DialError::NotListening(port))
             }
             Err(e) => Err(failed(e)),
         }

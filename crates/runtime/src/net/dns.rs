@@ -140,7 +140,7 @@ pub(super) async fn relay(sockets: Sockets, upstreams: Upstreams, stop: Cancella
             return;
         }
     };
-    let quota = Quota::default();
+    let limits = QueryLimits::default();
     let tasks = tokio_util::task::TaskTracker::new();
     let mut query = vec![0_u8; MESSAGE_BYTES];
     loop {
@@ -150,22 +150,22 @@ pub(super) async fn relay(sockets: Sockets, upstreams: Upstreams, stop: Cancella
                 // Errors here are those of earlier answers coming back; the socket goes on.
                 let Ok((len, from)) = received else { continue };
                 // Over the limit a query is dropped, as a busy nameserver would.
-                let Some(ticket) = quota.enter(from.ip()) else { continue };
+                let Some(permit) = limits.try_acquire(from.ip()) else { continue };
                 let (udp, upstreams, query) = (udp.clone(), upstreams.clone(), query[..len].to_vec());
                 tasks.spawn(stop.child_token().run_until_cancelled_owned(async move {
                     if let Some(answer) = ask(&query, &upstreams()).await {
                         let _ = udp.send_to(&answer, from).await;
                     }
-                    drop(ticket);
+                    drop(permit);
                 }));
             }
             accepted = tcp.accept() => {
                 let Ok((stream, from)) = accepted else { continue };
-                let Some(ticket) = quota.enter(from.ip()) else { continue };
+                let Some(permit) = limits.try_acquire(from.ip()) else { continue };
                 let upstreams = upstreams.clone();
                 tasks.spawn(stop.child_token().run_until_cancelled_owned(async move {
                     let _ = timeout(TCP_WAIT, relay_stream(stream, &upstreams())).await;
-                    drop(ticket);
+                    drop(permit);
                 }));
             }
         }
@@ -217,7 +217,7 @@ async fn relay_stream(mut stream: TcpStream, upstreams: &[SocketAddr]) -> io::Re
 
 /// Counts what each sandbox has under way.
 #[derive(Debug, Clone, Default)]
-struct Quota(Arc<Mutex<Counts>>);
+struct QueryLimits(Arc<Mutex<Counts>>);
 
 #[derive(Debug, Default)]
 struct Counts {
@@ -226,13 +226,13 @@ struct Counts {
 }
 
 #[derive(Debug)]
-struct Ticket {
-    quota: Quota,
+struct Permit {
+    limits: QueryLimits,
     from: IpAddr,
 }
 
-impl Quota {
-    fn enter(&self, from: IpAddr) -> Option<Ticket> {
+impl QueryLimits {
+    fn try_acquire(&self, from: IpAddr) -> Option<Permit> {
         let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let own = counts.by_sandbox.get(&from).copied().unwrap_or(0);
         if counts.all >= QUERIES_MAX || own >= QUERIES_PER_SANDBOX {
@@ -240,16 +240,16 @@ impl Quota {
         }
         counts.all += 1;
         counts.by_sandbox.insert(from, own + 1);
-        Some(Ticket {
-            quota: self.clone(),
+        Some(Permit {
+            limits: self.clone(),
             from,
         })
     }
 }
 
-impl Drop for Ticket {
+impl Drop for Permit {
     fn drop(&mut self) {
-        let mut counts = self.quota.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut counts = self.limits.0.lock().unwrap_or_else(PoisonError::into_inner);
         counts.all -= 1;
         if let Some(own) = counts.by_sandbox.get_mut(&self.from) {
             *own -= 1;
@@ -296,13 +296,13 @@ mod tests {
 
     #[test]
     fn one_sandbox_cannot_take_every_query() {
-        let quota = Quota::default();
+        let limits = QueryLimits::default();
         let (greedy, other) = (IpAddr::from([10, 0, 0, 1]), IpAddr::from([10, 0, 0, 2]));
-        let held: Vec<_> = std::iter::from_fn(|| quota.enter(greedy)).collect();
+        let held: Vec<_> = std::iter::from_fn(|| limits.try_acquire(greedy)).collect();
         assert_eq!(held.len(), QUERIES_PER_SANDBOX);
-        assert!(quota.enter(other).is_some());
+        assert!(limits.try_acquire(other).is_some());
         drop(held);
-        assert!(quota.enter(greedy).is_some());
-        assert!(quota.0.lock().unwrap().by_sandbox.is_empty());
+        assert!(limits.try_acquire(greedy).is_some());
+        assert!(limits.0.lock().unwrap().by_sandbox.is_empty());
     }
 }

@@ -7,9 +7,9 @@
 use std::net::Ipv4Addr;
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-use super::netlink::{Attributes, Batch, CREATE, DUMP, EXCL, REPLACE, Refused, Socket};
+use super::netlink::{Attributes, Batch, CREATE, DUMP, EXCL, NetlinkError, REPLACE, Socket};
 use super::netlink::{attributes, read_u32};
-use super::{Index, Ipv4Network};
+use super::{Ipv4Network, SlotIndex};
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -69,8 +69,8 @@ const HOST_INDEX_FIRST: u32 = 0x4000_0000;
 
 /// Everything that distinguishes one veth pair from another.
 #[derive(Debug, Clone)]
-pub(super) struct Pair {
-    pub(super) index: Index,
+pub(super) struct VethPair {
+    pub(super) index: SlotIndex,
     pub(super) host_name: String,
     pub(super) address: Ipv4Addr,
     pub(super) gateway: Ipv4Addr,
@@ -79,7 +79,7 @@ pub(super) struct Pair {
     pub(super) has_ipv6: bool,
 }
 
-impl Pair {
+impl VethPair {
     fn host_index(&self) -> u32 {
         HOST_INDEX_FIRST + self.index
     }
@@ -100,7 +100,7 @@ impl Pair {
 
     /// Makes the pair and routes its address to it. `Errno::EXIST` when the host's end of an
     /// earlier slot with this number is not gone yet.
-    pub(super) fn make(&self, host: &Socket, inside: BorrowedFd<'_>) -> Result<(), Refused> {
+    pub(super) fn make(&self, host: &Socket, inside: BorrowedFd<'_>) -> Result<(), NetlinkError> {
         let mut link = Batch::default();
         let index = self.host_index();
         link.push(
@@ -164,7 +164,7 @@ impl Pair {
     }
 
     /// Gives the inner end its address and routes.
-    pub(super) fn configure_inside(&self, inside: &Socket) -> Result<(), Refused> {
+    pub(super) fn configure_inside(&self, inside: &Socket) -> Result<(), NetlinkError> {
         let mut batch = Batch::default();
         push_loopback_up(&mut batch);
         let index = INNER_INDEX;
@@ -209,7 +209,7 @@ impl Pair {
     /// left its queue closed, and opens it in deferred work after the other end came up: until
     /// then packets into the sandbox are lost. Asking for the link's state does that work now
     /// (since Linux 6.8; before, the deferred work follows within a moment).
-    pub(super) fn settle(&self, host: &Socket) -> Result<(), Refused> {
+    pub(super) fn open_queue(&self, host: &Socket) -> Result<(), NetlinkError> {
         let mut batch = Batch::default();
         let header = link_header(self.host_index(), 0, 0);
         batch.push("reading the veth's state", RTM_GETLINK, 0, &header, |_| {});
@@ -226,14 +226,14 @@ impl Pair {
 }
 
 /// Brings up `lo` and nothing else.
-pub(super) fn loopback_up(inside: &Socket) -> Result<(), Refused> {
+pub(super) fn loopback_up(inside: &Socket) -> Result<(), NetlinkError> {
     let mut batch = Batch::default();
     push_loopback_up(&mut batch);
     inside.send(batch)
 }
 
 /// Removes a host interface by name; about 20 ms, so only where a name must be free at once.
-pub(super) fn delete(host: &Socket, name: &str) -> Result<(), Refused> {
+pub(super) fn delete(host: &Socket, name: &str) -> Result<(), NetlinkError> {
     let mut batch = Batch::default();
     batch.push(
         "deleting a veth",
@@ -256,7 +256,7 @@ pub(super) struct Link {
 }
 
 /// The links of the namespace that `socket` is in.
-pub(super) fn list(socket: &Socket) -> Result<Vec<Link>, Refused> {
+pub(super) fn list(socket: &Socket) -> Result<Vec<Link>, NetlinkError> {
     let mut batch = Batch::default();
     batch.push(
         "listing links",
@@ -300,7 +300,7 @@ pub(super) struct Route {
 }
 
 /// The IPv4 unicast routes of the main table.
-pub(super) fn routes(socket: &Socket) -> Result<Vec<Route>, Refused> {
+pub(super) fn routes(socket: &Socket) -> Result<Vec<Route>, NetlinkError> {
     let mut batch = Batch::default();
     batch.push(
         "listing routes",
@@ -332,7 +332,7 @@ pub(super) fn routes(socket: &Socket) -> Result<Vec<Route>, Refused> {
 }
 
 /// The IPv4 addresses of the namespace, with the length of their prefix.
-pub(super) fn addresses(socket: &Socket) -> Result<Vec<Route>, Refused> {
+pub(super) fn addresses(socket: &Socket) -> Result<Vec<Route>, NetlinkError> {
     let mut batch = Batch::default();
     batch.push(
         "listing addresses",
@@ -358,7 +358,7 @@ pub(super) fn addresses(socket: &Socket) -> Result<Vec<Route>, Refused> {
 }
 
 /// The size of packet that leaves the host by its default route; Ethernet's when it has none.
-pub(super) fn uplink_mtu(socket: &Socket) -> Result<u32, Refused> {
+pub(super) fn uplink_mtu(socket: &Socket) -> Result<u32, NetlinkError> {
     const ETHERNET: u32 = 1500;
     let default = routes(socket)?.into_iter().find(|route| route.length == 0);
     let Some(default) = default else {
@@ -375,7 +375,7 @@ pub(super) fn conflicts(
     socket: &Socket,
     network: Ipv4Network,
     own_prefix: &str,
-) -> Result<Vec<(String, String)>, Refused> {
+) -> Result<Vec<(String, String)>, NetlinkError> {
     let links = list(socket)?;
     let name = |index: u32| {
         links

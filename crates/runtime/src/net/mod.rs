@@ -33,7 +33,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
 pub use address::Ipv4Network;
-pub use dial::{Dialer, NotConnected};
+pub use dial::{DialError, Dialer};
 pub use pool::Pool;
 
 /// How many ids a sandbox has: everything a 16-bit uid can name, as in any container image.
@@ -94,7 +94,7 @@ impl Config {
 pub use lifecycle::backend::Network;
 
 /// A slot's number: decides its ids, its address and its interface's name.
-pub type Index = u32;
+pub type SlotIndex = u32;
 
 /// A user namespace with its ids and a network namespace with its address, ready for one
 /// sandbox. Dropping it closes the descriptors; once no process is left in the namespaces either
@@ -102,7 +102,7 @@ pub type Index = u32;
 #[derive(Debug)]
 pub struct Slot {
     /// The number to keep in the sandbox's record.
-    pub index: Index,
+    pub index: SlotIndex,
     /// The host's id of the sandbox's root, for users and groups alike; [`IDS_PER_SLOT`] of them.
     pub first_id: u32,
     /// The user namespace, already mapped.

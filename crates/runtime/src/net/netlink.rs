@@ -136,12 +136,12 @@ fn pad(bytes: &mut Vec<u8>) {
 
 /// Which request the kernel refused, and why.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct NetlinkError {
     pub(super) label: &'static str,
     pub(super) errno: Errno,
 }
 
-impl Refused {
+impl NetlinkError {
     fn socket(errno: Errno) -> Self {
         Self {
             label: "talking to netlink",
@@ -150,8 +150,8 @@ impl Refused {
     }
 }
 
-impl From<Refused> for super::Error {
-    fn from(refused: Refused) -> Self {
+impl From<NetlinkError> for super::Error {
+    fn from(refused: NetlinkError) -> Self {
         super::Error::kernel(refused.label, refused.errno)
     }
 }
@@ -177,21 +177,21 @@ impl Socket {
 
     /// Sends the batch and answers when the kernel has worked through all of it. Requests before
     /// and, with rtnetlink, after a refused one have been carried out.
-    pub(super) fn send(&self, mut batch: Batch) -> Result<(), Refused> {
+    pub(super) fn send(&self, mut batch: Batch) -> Result<(), NetlinkError> {
         batch.acknowledge_last();
         let last = batch.labels.len() - 1;
-        self.settle(&batch, last)
+        self.send_and_await(&batch, last)
     }
 
     /// Sends a batch of nftables requests, which takes effect whole or not at all. Its last
     /// message is the batch's end, which older kernels do not answer; the one before it must ask
     /// for the answer.
-    pub(super) fn send_transaction(&self, batch: &Batch) -> Result<(), Refused> {
-        self.settle(batch, batch.labels.len() - 2)
+    pub(super) fn send_transaction(&self, batch: &Batch) -> Result<(), NetlinkError> {
+        self.send_and_await(batch, batch.labels.len() - 2)
     }
 
-    fn settle(&self, batch: &Batch, last: usize) -> Result<(), Refused> {
-        self.deliver(&batch.bytes)?;
+    fn send_and_await(&self, batch: &Batch, last: usize) -> Result<(), NetlinkError> {
+        self.send_bytes(&batch.bytes)?;
         let mut refused = None;
         loop {
             for message in self.receive()? {
@@ -203,7 +203,7 @@ impl Socket {
                     && refused.is_none()
                 {
                     let label = batch.labels.get(sequence).copied().unwrap_or("netlink");
-                    refused = Some(Refused { label, errno });
+                    refused = Some(NetlinkError { label, errno });
                 }
                 if sequence == last {
                     return refused.map_or(Ok(()), Err);
@@ -217,8 +217,8 @@ impl Socket {
     }
 
     /// Sends one dump request and returns the bodies of the answers.
-    pub(super) fn dump(&self, batch: &Batch) -> Result<Vec<Vec<u8>>, Refused> {
-        self.deliver(&batch.bytes)?;
+    pub(super) fn dump(&self, batch: &Batch) -> Result<Vec<Vec<u8>>, NetlinkError> {
+        self.send_bytes(&batch.bytes)?;
         let mut bodies = Vec::new();
         loop {
             for message in self.receive()? {
@@ -226,7 +226,7 @@ impl Socket {
                     DONE => return Ok(bodies),
                     ERROR => {
                         if let Some(errno) = message.errno() {
-                            return Err(Refused {
+                            return Err(NetlinkError {
                                 label: batch.labels[0],
                                 errno,
                             });
@@ -238,17 +238,17 @@ impl Socket {
         }
     }
 
-    fn deliver(&self, bytes: &[u8]) -> Result<(), Refused> {
+    fn send_bytes(&self, bytes: &[u8]) -> Result<(), NetlinkError> {
         let sent =
-            rustix::net::send(&self.0, bytes, SendFlags::empty()).map_err(Refused::socket)?;
+            rustix::net::send(&self.0, bytes, SendFlags::empty()).map_err(NetlinkError::socket)?;
         debug_assert_eq!(sent, bytes.len(), "netlink takes a datagram whole");
         Ok(())
     }
 
-    fn receive(&self) -> Result<Vec<Message>, Refused> {
+    fn receive(&self) -> Result<Vec<Message>, NetlinkError> {
         let mut buffer = vec![0_u8; RECEIVE_BYTES];
         let (len, _) = rustix::net::recv(&self.0, &mut buffer[..], RecvFlags::empty())
-            .map_err(Refused::socket)?;
+            .map_err(NetlinkError::socket)?;
         Ok(Message::parse_all(&buffer[..len]))
     }
 }
@@ -259,10 +259,10 @@ pub(super) struct LinkMonitor(Socket);
 
 #[cfg(test)]
 impl LinkMonitor {
-    pub(super) fn wait(&self) -> Result<(), Refused> {
+    pub(super) fn wait(&self) -> Result<(), NetlinkError> {
         match self.0.receive() {
             // More happened than the queue holds: look again, as after any other message.
-            Err(Refused {
+            Err(NetlinkError {
                 errno: Errno::NOBUFS,
                 ..
             }) => Ok(()),

@@ -17,8 +17,8 @@ use super::dns::{self, HostResolver};
 use super::firewall;
 use super::link;
 use super::netlink::{Family, Socket};
-use super::slot::{Failure, Maker, Purpose, set, within};
-use super::{Config, Dialer, Error, IDS_PER_SLOT, Index, Network, PREFIX_MAX, Slot};
+use super::slot::{MakeError, Purpose, SlotFactory, in_namespace, set_sysctl};
+use super::{Config, Dialer, Error, IDS_PER_SLOT, Network, PREFIX_MAX, Slot, SlotIndex};
 
 /// Numbers tried when the interface of an earlier slot lingers. Numbers go round, so one still
 /// dying is rare and this many in a row means something else is wrong.
@@ -33,7 +33,7 @@ pub struct Pool {
 
 struct Inner {
     config: Config,
-    maker: Maker,
+    factory: SlotFactory,
     claims: Claims,
     state: Mutex<State>,
     /// Signalled when something was taken or given back, and at the end.
@@ -41,7 +41,7 @@ struct Inner {
     dialer: Dialer,
     resolv_conf: String,
     /// The slot of the DNS relay, where there is one.
-    resolver: Option<Index>,
+    resolver: Option<SlotIndex>,
     stop: CancellationToken,
     tasks: TaskTracker,
     refiller: Mutex<Option<Thread>>,
@@ -53,7 +53,7 @@ struct State {
     none: VecDeque<Slot>,
     is_closing: bool,
     /// The last refill failed; it is tried again when something changes.
-    is_stuck: bool,
+    has_refill_failed: bool,
 }
 
 /// Ends the background work when the last handle goes.
@@ -64,7 +64,7 @@ type Thread = std::thread::JoinHandle<()>;
 impl Drop for Lifetime {
     fn drop(&mut self) {
         self.0.shut_down();
-        self.0.leave();
+        self.0.tear_down();
     }
 }
 
@@ -74,13 +74,13 @@ impl Pool {
     ///
     /// Blocks for some milliseconds. Must be called within a tokio runtime. The host's side of
     /// everything is the network namespace of the calling thread.
-    pub fn open(config: Config, in_use: &[Index]) -> Result<Self, Error> {
+    pub fn open(config: Config, in_use: &[SlotIndex]) -> Result<Self, Error> {
         let limit = validate(&config)?;
         let claims = Claims::open(&config.claims_dir, &config.owner, limit)?;
         let resolver_record = resolver_record(&config);
         let resolver_index = fs::read_to_string(&resolver_record)
             .ok()
-            .and_then(|text| text.trim().parse::<Index>().ok());
+            .and_then(|text| text.trim().parse::<SlotIndex>().ok());
         for index in claims.ours()? {
             if !in_use.contains(&index) && resolver_index != Some(index) {
                 claims.release(index);
@@ -93,12 +93,12 @@ impl Pool {
         }
         turn_on_forwarding()?;
         firewall::install(&config)?;
-        let maker = Maker::open(config.clone())?;
+        let factory = SlotFactory::open(config.clone())?;
         let dialer = Dialer::open().map_err(|e| Error::kernel("starting threads", e))?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
-        let relay = Relay {
+        let relay = DnsRelay {
             claims: &claims,
-            maker: &maker,
+            factory: &factory,
             record: resolver_record,
         };
         let (resolv_conf, resolver) = match &config.nameservers {
@@ -116,7 +116,7 @@ impl Pool {
         }
         let inner = Arc::new(Inner {
             config,
-            maker,
+            factory,
             claims,
             state: Mutex::default(),
             changed: Condvar::new(),
@@ -153,9 +153,9 @@ impl Pool {
     }
 
     /// Gives the number of a slot back. To be called when nothing of the sandbox is left.
-    pub fn release(&self, index: Index) {
+    pub fn release(&self, index: SlotIndex) {
         self.inner.claims.release(index);
-        self.inner.nudge();
+        self.inner.wake_refiller();
     }
 
     /// What `/etc/resolv.conf` says in a sandbox with a way outside.
@@ -170,7 +170,7 @@ impl Pool {
 
     /// The namespace of the host's side.
     pub fn host_namespace(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.inner.maker.host()
+        self.inner.factory.host()
     }
 
     /// Ready slots, with and without a way outside.
@@ -194,7 +194,7 @@ impl Pool {
         }
         self.inner.tasks.close();
         self.inner.tasks.wait().await;
-        self.inner.leave();
+        self.inner.tear_down();
     }
 }
 
@@ -204,7 +204,7 @@ impl Pool {
     pub(super) fn make_for(&self, purpose: Purpose) -> Slot {
         make_any(
             &self.inner.claims,
-            &self.inner.maker,
+            &self.inner.factory,
             Network::Outside,
             purpose,
         )
@@ -219,7 +219,7 @@ impl Inner {
 
     fn take_ready(&self, network: Network) -> Option<Slot> {
         let mut state = self.lock();
-        state.is_stuck = false;
+        state.has_refill_failed = false;
         let slot = match network {
             Network::Outside => state.outside.pop_front(),
             Network::None => state.none.pop_front(),
@@ -228,13 +228,13 @@ impl Inner {
         slot
     }
 
-    fn nudge(&self) {
-        self.lock().is_stuck = false;
+    fn wake_refiller(&self) {
+        self.lock().has_refill_failed = false;
         self.changed.notify_one();
     }
 
     fn make(&self, network: Network) -> Result<Slot, Error> {
-        make_any(&self.claims, &self.maker, network, Purpose::Sandbox)
+        make_any(&self.claims, &self.factory, network, Purpose::Sandbox)
     }
 
     fn refill(&self) {
@@ -246,7 +246,7 @@ impl Inner {
                         error = &error as &dyn std::error::Error,
                         "the pool of network slots could not be refilled"
                     );
-                    self.lock().is_stuck = true;
+                    self.lock().has_refill_failed = true;
                 }
             }
         }
@@ -259,7 +259,7 @@ impl Inner {
             if state.is_closing {
                 return None;
             }
-            if !state.is_stuck {
+            if !state.has_refill_failed {
                 if state.outside.len() < self.config.ready_outside {
                     return Some(Network::Outside);
                 }
@@ -288,7 +288,7 @@ impl Inner {
 
     /// Takes away what no sandbox needs any more: the relay's claim when none of this server is
     /// left, the firewall when none of any server is and no other server runs.
-    fn leave(&self) {
+    fn tear_down(&self) {
         let refiller = self
             .refiller
             .lock()
@@ -308,7 +308,7 @@ impl Inner {
         if !is_unused || !self.claims.is_only_user() {
             return;
         }
-        let removed = within(self.maker.host(), self.maker.host(), || {
+        let removed = in_namespace(self.factory.host(), self.factory.host(), || {
             firewall::remove(&self.config)
         });
         if let Err(error) = removed.and_then(|removed| removed) {
@@ -334,16 +334,16 @@ impl Inner {
 
 fn make_any(
     claims: &Claims,
-    maker: &Maker,
+    factory: &SlotFactory,
     network: Network,
     purpose: Purpose,
 ) -> Result<Slot, Error> {
     for _ in 0..BUSY_TRIES {
         let index = claims.next()?;
-        match maker.make(index, network, purpose) {
+        match factory.make(index, network, purpose) {
             Ok(slot) => return Ok(slot),
-            Err(Failure::Busy) => claims.release(index),
-            Err(Failure::Failed(error)) => {
+            Err(MakeError::InterfaceExists) => claims.release(index),
+            Err(MakeError::Failed(error)) => {
                 claims.release(index);
                 return Err(error);
             }
@@ -388,7 +388,7 @@ fn turn_on_forwarding() -> Result<(), Error> {
     let value =
         fs::read_to_string(&path).map_err(|e| Error::kernel(format!("reading {path}"), e))?;
     if value.trim() == "0" {
-        set(NAME, "1")?;
+        set_sysctl(NAME, "1")?;
         tracing::info!(
             "turned on IPv4 forwarding on this host, which sandboxes need to reach the outside"
         );
@@ -397,21 +397,21 @@ fn turn_on_forwarding() -> Result<(), Error> {
 }
 
 /// The start of the DNS relay.
-struct Relay<'a> {
+struct DnsRelay<'a> {
     claims: &'a Claims,
-    maker: &'a Maker,
+    factory: &'a SlotFactory,
     /// Keeps the relay's slot, because the sandboxes of an earlier life still ask there.
     record: PathBuf,
 }
 
-impl Relay<'_> {
+impl DnsRelay<'_> {
     /// Starts the relay if sandboxes need one, and answers their resolv.conf.
     fn start(
         self,
-        earlier: Option<Index>,
+        earlier: Option<SlotIndex>,
         stop: &CancellationToken,
         tasks: &TaskTracker,
-    ) -> Result<(String, Option<Index>), Error> {
+    ) -> Result<(String, Option<SlotIndex>), Error> {
         let host = HostResolver::read();
         let socket = Socket::open(Family::Route)
             .map_err(|e| Error::kernel("opening a netlink socket", e))?;
@@ -426,9 +426,9 @@ impl Relay<'_> {
         let address = slot
             .address
             .expect("a slot with a way outside has an address");
-        let sockets = within(
+        let sockets = in_namespace(
             std::os::fd::AsFd::as_fd(&slot.net),
-            self.maker.host(),
+            self.factory.host(),
             || dns::Sockets::bind(address),
         )?
         .map_err(|e| Error::kernel(format!("listening on {address}:{}", dns::PORT), e))?;
@@ -439,17 +439,20 @@ impl Relay<'_> {
         Ok((host.for_sandboxes(Some(address), &local), Some(slot.index)))
     }
 
-    fn slot(&self, earlier: Option<Index>, socket: &Socket) -> Result<Slot, Error> {
+    fn slot(&self, earlier: Option<SlotIndex>, socket: &Socket) -> Result<Slot, Error> {
         if let Some(index) = earlier
             && self.claims.hold(index)?
         {
             // The relay of the last life may still be on its way out.
-            let name = self.maker.interface_name(Purpose::Resolver, index);
+            let name = self.factory.interface_name(Purpose::Resolver, index);
             let _ = link::delete(socket, &name);
-            match self.maker.make(index, Network::Outside, Purpose::Resolver) {
+            match self
+                .factory
+                .make(index, Network::Outside, Purpose::Resolver)
+            {
                 Ok(slot) => return Ok(slot),
-                Err(Failure::Busy) => self.claims.release(index),
-                Err(Failure::Failed(error)) => return Err(error),
+                Err(MakeError::InterfaceExists) => self.claims.release(index),
+                Err(MakeError::Failed(error)) => return Err(error),
             }
         }
         if earlier.is_some() {
@@ -458,6 +461,11 @@ impl Relay<'_> {
                  made by an earlier run of this server"
             );
         }
-        make_any(self.claims, self.maker, Network::Outside, Purpose::Resolver)
+        make_any(
+            self.claims,
+            self.factory,
+            Network::Outside,
+            Purpose::Resolver,
+        )
     }
 }

@@ -6,13 +6,13 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::link::{self, Pair};
+use super::link::{self, VethPair};
 use super::netlink::{Family, Socket};
-use super::{Config, Error, IDS_PER_SLOT, Index, Network, Slot};
+use super::{Config, Error, IDS_PER_SLOT, Network, Slot, SlotIndex};
 use crate::sys::userns::Holder;
 
 /// What all slots have in common.
-pub(super) struct Maker {
+pub(super) struct SlotFactory {
     config: Config,
     /// The namespace the host's ends are in: that of the thread that opened the pool.
     host: OwnedFd,
@@ -28,19 +28,19 @@ pub(super) enum Purpose {
 }
 
 /// Why a slot was not made.
-pub(super) enum Failure {
+pub(super) enum MakeError {
     /// The interface of an earlier slot of this number still exists: try another number.
-    Busy,
+    InterfaceExists,
     Failed(Error),
 }
 
-impl From<Error> for Failure {
+impl From<Error> for MakeError {
     fn from(error: Error) -> Self {
         Self::Failed(error)
     }
 }
 
-impl Maker {
+impl SlotFactory {
     pub(super) fn open(config: Config) -> Result<Self, Error> {
         let host = open_file("/proc/thread-self/ns/net")?;
         let socket = Socket::open(Family::Route)
@@ -59,7 +59,7 @@ impl Maker {
         self.host.as_fd()
     }
 
-    pub(super) fn interface_name(&self, purpose: Purpose, index: Index) -> String {
+    pub(super) fn interface_name(&self, purpose: Purpose, index: SlotIndex) -> String {
         match purpose {
             Purpose::Sandbox => format!(
                 "{}{index}",
@@ -76,13 +76,13 @@ impl Maker {
     /// the descriptors are closed and the kernel removes the rest.
     pub(super) fn make(
         &self,
-        index: Index,
+        index: SlotIndex,
         network: Network,
         purpose: Purpose,
-    ) -> Result<Slot, Failure> {
+    ) -> Result<Slot, MakeError> {
         let first_id = self.config.first_id + index * IDS_PER_SLOT;
         let (user, net) = make_namespaces(first_id)?;
-        let inside = within(net.as_fd(), self.host(), || {
+        let inside = in_namespace(net.as_fd(), self.host(), || {
             self.prepare_inside(first_id, network)
         })??;
         let address = match network {
@@ -91,7 +91,7 @@ impl Maker {
                 None
             }
             Network::Outside => {
-                let pair = Pair {
+                let pair = VethPair {
                     index,
                     host_name: self.interface_name(purpose, index),
                     address: self.config.addresses.of_slot(index),
@@ -112,29 +112,31 @@ impl Maker {
         })
     }
 
-    fn join(&self, pair: &Pair, net: BorrowedFd<'_>, inside: &Socket) -> Result<(), Failure> {
-        let host = within(self.host(), self.host(), || Socket::open(Family::Route))?
+    fn join(&self, pair: &VethPair, net: BorrowedFd<'_>, inside: &Socket) -> Result<(), MakeError> {
+        let host = in_namespace(self.host(), self.host(), || Socket::open(Family::Route))?
             .map_err(|e| Error::kernel("opening a netlink socket", e))?;
         match pair.make(&host, net) {
             Ok(()) => {}
-            Err(refused) if refused.errno == rustix::io::Errno::EXIST => return Err(Failure::Busy),
+            Err(refused) if refused.errno == rustix::io::Errno::EXIST => {
+                return Err(MakeError::InterfaceExists);
+            }
             Err(refused) => return Err(Error::from(refused).into()),
         }
         pair.configure_inside(inside).map_err(Error::from)?;
-        pair.settle(&host).map_err(Error::from)?;
+        pair.open_queue(&host).map_err(Error::from)?;
         Ok(())
     }
 
     /// Runs in the new namespace, before its veth exists.
     fn prepare_inside(&self, first_id: u32, network: Network) -> Result<Socket, Error> {
         // The sandbox's root may not hold CAP_NET_BIND_SERVICE; every port is its own anyway.
-        set("net/ipv4/ip_unprivileged_port_start", "0")?;
+        set_sysctl("net/ipv4/ip_unprivileged_port_start", "0")?;
         // Lets `ping` work without raw sockets. The kernel reads the ids as the writer's.
         let last = first_id + IDS_PER_SLOT - 1;
-        set("net/ipv4/ping_group_range", &format!("{first_id} {last}"))?;
+        set_sysctl("net/ipv4/ping_group_range", &format!("{first_id} {last}"))?;
         if self.has_ipv6 && network == Network::Outside {
             // For links made from now on: `eth0` has no IPv6, `lo` keeps `::1`.
-            set("net/ipv6/conf/default/disable_ipv6", "1")?;
+            set_sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
         }
         Socket::open(Family::Route).map_err(|e| Error::kernel("opening a netlink socket", e))
     }
@@ -156,7 +158,7 @@ pub(super) fn make_namespaces(first_id: u32) -> Result<(OwnedFd, OwnedFd), Error
 }
 
 /// Runs `work` with this thread in the network namespace `inside`, and brings it back to `host`.
-pub(super) fn within<T>(
+pub(super) fn in_namespace<T>(
     inside: BorrowedFd<'_>,
     host: BorrowedFd<'_>,
     work: impl FnOnce() -> T,
@@ -175,7 +177,7 @@ pub(super) fn within<T>(
 }
 
 /// Sets a kernel parameter of the network namespace that this thread is in.
-pub(super) fn set(name: &str, value: &str) -> Result<(), Error> {
+pub(super) fn set_sysctl(name: &str, value: &str) -> Result<(), Error> {
     write_once(&format!("/proc/sys/{name}"), value)
         .map_err(|e| Error::kernel(format!("setting {name} to {value}"), e))
 }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::netlink::{Family, Socket};
-use super::slot::{make_namespaces, within};
+use super::slot::{in_namespace, make_namespaces};
 use super::*;
 
 /// How long a packet that must arrive may take; only a broken network needs this long.
@@ -81,7 +81,7 @@ impl World {
         ));
         ip(&format!("addr add {HOST}/24 dev up0"));
         ip("link set up0 up");
-        within(self.outside.as_fd(), self.host.as_fd(), || {
+        in_namespace(self.outside.as_fd(), self.host.as_fd(), || {
             ip("link set lo up");
             ip(&format!("addr add {FAR}/32 dev lo"));
             ip(&format!("addr add {METADATA}/32 dev lo"));
@@ -106,7 +106,7 @@ impl World {
 
     /// Makes `work` run with this thread in the namespace.
     fn inside<T>(&self, namespace: BorrowedFd<'_>, work: impl FnOnce() -> T) -> T {
-        within(namespace, self.host.as_fd(), work).unwrap()
+        in_namespace(namespace, self.host.as_fd(), work).unwrap()
     }
 
     fn listener(&self, namespace: BorrowedFd<'_>, address: Ipv4Addr, port: u16) -> UdpSocket {
@@ -540,7 +540,7 @@ fn connections_are_opened_inside_the_sandbox() {
                 .await
                 .unwrap_err();
             assert!(
-                matches!(refused, NotConnected::NotListening(82)),
+                matches!(refused, DialError::NotListening(82)),
                 "{refused:?}"
             );
         });
@@ -697,7 +697,7 @@ fn many_takers_at_once_and_more_than_a_thousand_slots() {
             }
             let slots: Vec<Slot> = takers.join_all().await.into_iter().flatten().collect();
             assert!(slots.len() >= SLOTS);
-            let mut indexes: Vec<Index> = slots.iter().map(|slot| slot.index).collect();
+            let mut indexes: Vec<SlotIndex> = slots.iter().map(|slot| slot.index).collect();
             indexes.sort_unstable();
             indexes.dedup();
             assert_eq!(indexes.len(), slots.len(), "a number was handed out twice");

@@ -12,12 +12,12 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use secrecy::ExposeSecret;
 
-use super::skeleton::{Skeletons, Texts};
-use super::{bounded, volume};
+use super::skeleton::{EtcFiles, Skeletons};
+use super::{disk_image, volume};
 use crate::image::Prepared;
 use crate::init::{LISTEN_FD, LOG_FD, TOKEN_FD};
 use crate::net::Slot;
-use crate::spawner::wire::{CgroupEntry, Descriptors, Request, Target};
+use crate::spawner::protocol::{CgroupEntry, Descriptors, MountTarget, Request};
 
 /// Connections that may wait for execd's accept: all that a busy proxy opens before execd is up.
 const BACKLOG: i32 = 1024;
@@ -35,7 +35,7 @@ pub(crate) const WRITABLE_DIR: &str = "rw";
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// What goes into a sandbox besides its [`Spec`].
-pub(crate) struct Materials<'a> {
+pub(crate) struct BuildInputs<'a> {
     pub(crate) image: &'a Prepared,
     pub(crate) slot: &'a Slot,
     pub(crate) resolv_conf: String,
@@ -44,7 +44,7 @@ pub(crate) struct Materials<'a> {
     pub(crate) execd_port: u16,
     pub(crate) open_files: Option<u64>,
     /// The size of the writable layer, where it is bounded, and what makes such a layer.
-    pub(crate) disk: Option<(u64, &'a bounded::Maker)>,
+    pub(crate) disk: Option<(u64, &'a disk_image::DiskImages)>,
 }
 
 /// A sandbox ready to be spawned.
@@ -59,10 +59,10 @@ pub(crate) struct Built {
 pub(crate) fn build(
     spec: &Spec,
     entrypoint: &[String],
-    materials: Materials<'_>,
+    inputs: BuildInputs<'_>,
     directory: &Path,
     skeletons: &Skeletons,
-    mut mounts: Vec<volume::Ready>,
+    mut mounts: Vec<volume::PreparedMount>,
 ) -> Result<Built, Error> {
     let io = |action: &str| {
         let action = format!("{action} for sandbox {}", spec.id);
@@ -70,35 +70,34 @@ pub(crate) fn build(
     };
     let hostname = hostname(spec.id.as_str());
     let writable = directory.join(WRITABLE_DIR);
-    let texts = texts(&hostname, spec.network, &materials);
+    let texts = texts(&hostname, spec.network, &inputs);
     let skeleton = skeletons
-        .of(&materials.image.id, &materials.image.layers)
+        .of(&inputs.image.id, &inputs.image.layers)
         .map_err(io("looking at the image's layers"))?;
-    make_writable(&writable, materials.disk)
+    make_writable(&writable, inputs.disk)
         .and_then(|upper| skeleton.fill(&upper, &texts))
         .map_err(io("making the writable layer"))?;
     let state = open_directory(directory).map_err(io("opening the state directory"))?;
     let (listen, control) = listen(&state).map_err(io("making the control socket"))?;
-    let mut targets =
-        image_binds(materials.image).map_err(io("binding the image's directories"))?;
+    let mut targets = image_binds(inputs.image).map_err(io("binding the image's directories"))?;
     targets.append(&mut mounts);
     let (mounts, targets) = targets.into_iter().map(|m| (m.mount, m.target)).unzip();
-    let user = materials.slot.user.as_fd();
+    let user = inputs.slot.user.as_fd();
     let descriptors = Descriptors {
         listen,
         token: token(spec.access_token.expose_secret()).map_err(io("passing the token"))?,
         log: log(&state).map_err(io("making the log"))?,
         writable: mapped(&writable, user).map_err(io("mounting the writable layer"))?,
-        layers: layers(&materials.image.layers, user).map_err(io("mounting the layers"))?,
-        program: duplicate(materials.program).map_err(io("passing execd"))?,
+        layers: layers(&inputs.image.layers, user).map_err(io("mounting the layers"))?,
+        program: duplicate(inputs.program).map_err(io("passing execd"))?,
         user: duplicate(user).map_err(io("passing the user namespace"))?,
-        net: duplicate(materials.slot.net.as_fd()).map_err(io("passing the network"))?,
+        net: duplicate(inputs.slot.net.as_fd()).map_err(io("passing the network"))?,
         state,
         cgroup: Vec::new(),
         mounts,
     };
-    let request = request(spec, entrypoint, &materials, hostname, targets);
-    Ok(with_cgroup(request, descriptors, control, materials.cgroup))
+    let request = request(spec, entrypoint, &inputs, hostname, targets);
+    Ok(with_cgroup(request, descriptors, control, inputs.cgroup))
 }
 
 fn with_cgroup(
@@ -121,22 +120,22 @@ fn with_cgroup(
 fn request(
     spec: &Spec,
     entrypoint: &[String],
-    materials: &Materials<'_>,
+    inputs: &BuildInputs<'_>,
     hostname: String,
-    mounts: Vec<Target>,
+    mounts: Vec<MountTarget>,
 ) -> Request {
-    let config = &materials.image.config;
+    let config = &inputs.image.config;
     Request {
-        arguments: arguments(entrypoint, materials.execd_port),
+        arguments: arguments(entrypoint, inputs.execd_port),
         entrypoint: entrypoint.first().cloned().unwrap_or_default(),
-        environment: environment(spec, &materials.image.config, &hostname),
+        environment: environment(spec, &inputs.image.config, &hostname),
         hostname,
         workdir: config.workdir.clone(),
         user: config.user.clone(),
-        first_id: materials.slot.first_id,
-        open_files: materials.open_files,
+        first_id: inputs.slot.first_id,
+        open_files: inputs.open_files,
         cgroup: CgroupEntry::Write(0),
-        layers: materials.image.layers.len(),
+        layers: inputs.image.layers.len(),
         mounts,
     }
 }
@@ -182,22 +181,25 @@ fn hostname(id: &str) -> String {
     id.replace('_', "-")
 }
 
-fn texts(hostname: &str, network: Network, materials: &Materials<'_>) -> Texts {
-    let own = match materials.slot.address {
+fn texts(hostname: &str, network: Network, inputs: &BuildInputs<'_>) -> EtcFiles {
+    let own = match inputs.slot.address {
         Some(address) => format!("{address}\t{hostname}\n"),
         None => format!("127.0.0.1\t{hostname}\n"),
     };
-    Texts {
+    EtcFiles {
         hostname: format!("{hostname}\n"),
         hosts: format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{own}"),
         resolv_conf: match network {
-            Network::Outside => materials.resolv_conf.clone(),
+            Network::Outside => inputs.resolv_conf.clone(),
             Network::None => String::new(),
         },
     }
 }
 
-fn make_writable(writable: &Path, disk: Option<(u64, &bounded::Maker)>) -> io::Result<PathBuf> {
+fn make_writable(
+    writable: &Path,
+    disk: Option<(u64, &disk_image::DiskImages)>,
+) -> io::Result<PathBuf> {
     rustix::fs::mkdir(writable, Mode::from_raw_mode(0o700))?;
     if let Some((bytes, maker)) = disk {
         let directory = writable.parent().expect("it is in the sandbox's directory");
@@ -260,7 +262,7 @@ fn log(directory: &OwnedFd) -> io::Result<OwnedFd> {
 fn mapped(path: &Path, user: BorrowedFd<'_>) -> io::Result<OwnedFd> {
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let source = rustix::fs::openat(CWD, path, flags, Mode::empty())?;
-    volume::detached(source.as_fd(), 0, Some(user)).map_err(|errno| match errno {
+    volume::detached_mount(source.as_fd(), 0, Some(user)).map_err(|errno| match errno {
         // The plain text of EINVAL would not help anybody.
         Errno::INVAL => io::Error::new(
             io::ErrorKind::Unsupported,
@@ -277,15 +279,15 @@ fn layers(paths: &[PathBuf], user: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
 
 /// Directories of the host that belong to the image. Not idmapped, so that root in the sandbox
 /// is nobody in them.
-fn image_binds(image: &Prepared) -> io::Result<Vec<volume::Ready>> {
+fn image_binds(image: &Prepared) -> io::Result<Vec<volume::PreparedMount>> {
     let attributes = libc::MOUNT_ATTR_RDONLY | libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
     let bind = |bind: &crate::image::Bind| {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let source = rustix::fs::openat(CWD, &bind.source, flags, Mode::empty())?;
         let path = bind.target.to_string_lossy().into_owned();
-        Ok(volume::Ready {
-            mount: volume::detached(source.as_fd(), attributes, None)?,
-            target: Target {
+        Ok(volume::PreparedMount {
+            mount: volume::detached_mount(source.as_fd(), attributes, None)?,
+            target: MountTarget {
                 path,
                 is_directory: true,
             },

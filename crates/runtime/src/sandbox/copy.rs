@@ -15,7 +15,7 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-use super::early::Early;
+use super::precopy::Precopy;
 
 /// Two descriptors are held for each level. Paths that programs can use end at 4,096 bytes, so
 /// no real tree is deeper than half of that.
@@ -50,7 +50,7 @@ pub(crate) fn copy_tree(
     from: &Path,
     to: &Path,
     skip: &dyn Fn(&[u8]) -> bool,
-    mut early: Option<&mut Early>,
+    mut early: Option<&mut Precopy>,
 ) -> io::Result<u64> {
     let from = rustix::fs::openat(CWD, from, DIRECTORY, Mode::empty())?;
     rustix::fs::mkdir(to, Mode::from_raw_mode(0o700))?;
@@ -225,14 +225,14 @@ fn copy_entry(
     level: &Level,
     name: &CStr,
     stat: &Stat,
-    early: Option<&mut Early>,
+    early: Option<&mut Precopy>,
 ) -> io::Result<u64> {
     let kind = FileType::from_raw_mode(stat.st_mode);
     if kind.is_file() {
         let read = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
         let from = rustix::fs::openat(&level.from, name, read, Mode::empty())?;
         let is_placed = match early {
-            Some(early) => early.place(stat, &level.to, name)?,
+            Some(early) => early.move_copy_to(stat, &level.to, name)?,
             None => false,
         };
         let to = if is_placed {

@@ -8,14 +8,14 @@ use api::id::SandboxId;
 use lifecycle::backend::{Created, Error, Limits, Platform, Source, Spec};
 use rustix::io::Errno;
 
-use super::build::{self, Built, Materials};
-use super::record::{Facts, Process, Record};
-use super::{Alive, Sandbox, State, bounded, give_back, removal, volume};
+use super::build::{self, BuildInputs, Built};
+use super::record::{Process, RECORD_VERSION, Record, boot_id};
+use super::{Alive, Sandbox, State, disk_image, release_resources, removal, volume};
 use crate::backend::Shared;
 use crate::cgroup::Group;
 use crate::image::{self, Prepared};
 use crate::net::Slot;
-use crate::spawner::wire::{Failure, Step};
+use crate::spawner::protocol::{InitFailure, Step};
 use crate::spawner::{SpawnError, Spawned};
 use crate::sys;
 
@@ -39,32 +39,32 @@ pub(crate) async fn create(
             return Err(group_error(&error));
         }
     };
-    let mut draft = Draft {
+    let mut unfinished = Unfinished {
         index: slot.index,
         group,
         directory: None,
         own_volumes: Vec::new(),
     };
-    match start(shared, spec, limits, image, slot, &mut draft).await {
+    match start(shared, spec, limits, image, slot, &mut unfinished).await {
         Ok(made) => Ok(made),
         Err(error) => {
-            draft.undo(shared).await;
+            unfinished.undo(shared).await;
             Err(error)
         }
     }
 }
 
-/// What has been made so far.
-struct Draft {
+/// What has been made so far of a sandbox, to be undone if the rest fails.
+struct Unfinished {
     index: u32,
     group: Group,
     directory: Option<PathBuf>,
     own_volumes: Vec<String>,
 }
 
-impl Draft {
+impl Unfinished {
     async fn undo(self, shared: &Arc<Shared>) {
-        give_back(shared, &self.group, self.index).await;
+        release_resources(shared, &self.group, self.index).await;
         let (directory, volumes) = (self.directory, self.own_volumes);
         let layout = shared.layout.clone();
         let removed = tokio::task::spawn_blocking(move || {
@@ -83,45 +83,52 @@ async fn start(
     limits: Limits,
     image: Prepared,
     slot: Slot,
-    draft: &mut Draft,
+    unfinished: &mut Unfinished,
 ) -> Result<(Arc<Sandbox>, Created), Error> {
-    draft
+    unfinished
         .group
         .limit(&limits)
         .map_err(|error| limit_error(&error))?;
-    let cgroup = draft.group.entry().map_err(|error| group_error(&error))?;
+    let cgroup = unfinished
+        .group
+        .entry()
+        .map_err(|error| group_error(&error))?;
     let entrypoint = match &spec.entrypoint {
         Some(given) => given.clone(),
         None => image.config.command(),
     };
-    let facts = facts(&spec, &entrypoint, &limits, &image, &slot, draft);
-    let prepared = {
-        let shared = shared.clone();
-        tokio::task::spawn_blocking(move || {
-            on_disk(&shared, &spec, &limits, facts, image, slot, cgroup)
-        })
+    let wanted = DiskSetup {
+        spec,
+        limits,
+        entrypoint,
+        image,
+        slot,
+        group: unfinished.group.name().to_owned(),
+        cgroup,
     };
-    let prepared = prepared
-        .await
-        .map_err(|error| Error::Internal(format!("preparing a sandbox panicked: {error}")))?;
-    draft.directory = prepared.directory.clone();
-    draft.own_volumes.clone_from(&prepared.own_volumes);
+    let on_disk = set_up_on_disk(shared, wanted, unfinished).await?;
+    spawn(shared, on_disk, unfinished).await
+}
+
+/// Has PID 1 cloned and waits until it runs execd.
+async fn spawn(
+    shared: &Arc<Shared>,
+    on_disk: OnDisk,
+    unfinished: &Unfinished,
+) -> Result<(Arc<Sandbox>, Created), Error> {
     let OnDisk {
+        directory,
         record,
         built,
         image,
         slot,
-        ..
-    } = prepared.outcome?;
-    let directory = prepared
-        .directory
-        .expect("an outcome that is Ok has a directory");
+    } = on_disk;
     let spawned = shared
         .spawner
         .spawn(&built.request, &built.descriptors)
         .await
         .map_err(|error| spawn_error(error, &record.id))?;
-    let process = remember(&spawned, &directory);
+    let process = record_process(&spawned, &directory);
     spawned
         .executed()
         .await
@@ -144,7 +151,7 @@ async fn start(
     shared.behind.spawn_blocking(move || drop(descriptors));
     let alive = Alive {
         pidfd: watched,
-        group: draft.group.clone(),
+        group: unfinished.group.clone(),
         control,
         net: slot.net,
     };
@@ -155,117 +162,130 @@ async fn start(
     };
     let holds = (Some(image.lease), shared.lock.clone());
     let sandbox = Sandbox::alive(record, &process, directory, alive, State::Running, holds);
-    sandbox.follow(shared);
+    sandbox.watch(shared);
     Ok((sandbox, created))
 }
 
 /// Writes down who the process is, while it goes on becoming the sandbox.
-fn remember(spawned: &Spawned, directory: &std::path::Path) -> std::io::Result<Process> {
+fn record_process(spawned: &Spawned, directory: &std::path::Path) -> std::io::Result<Process> {
     let process = Process::observe(spawned.pid.as_raw_nonzero().get())?;
     process.write(directory)?;
     Ok(process)
 }
 
-/// What the blocking part made.
-struct Attempt {
-    directory: Option<PathBuf>,
-    own_volumes: Vec<String>,
-    outcome: Result<OnDisk, Error>,
+/// What a sandbox's directory is made from.
+struct DiskSetup {
+    spec: Spec,
+    limits: Limits,
+    entrypoint: Vec<String>,
+    image: Prepared,
+    slot: Slot,
+    /// The name of its cgroup.
+    group: String,
+    cgroup: crate::cgroup::Entry,
 }
 
+/// A sandbox whose directory is made and whose process is not.
 struct OnDisk {
+    directory: PathBuf,
     record: Record,
     built: Built,
     image: Prepared,
     slot: Slot,
 }
 
-fn facts(
-    spec: &Spec,
-    entrypoint: &[String],
-    limits: &Limits,
-    image: &Prepared,
-    slot: &Slot,
-    draft: &Draft,
-) -> Facts {
-    let platform = &image.config.platform;
-    Facts {
-        id: spec.id.clone(),
-        labels: spec.labels.clone(),
-        image: image.id.clone(),
-        source: match &spec.source {
-            Source::Image { reference, .. } => reference.clone(),
-            Source::Snapshot(snapshot) => format!("snapshot {snapshot}"),
-        },
-        entrypoint: entrypoint.to_vec(),
-        platform: Platform {
-            os: platform.os.clone(),
-            arch: platform.arch.clone(),
-        },
-        limits: limits.clone(),
-        network: spec.network,
-        slot: slot.index,
-        group: draft.group.name().to_owned(),
-        own_volumes: Vec::new(),
-        claims: volume::claims(&spec.volumes),
-    }
+/// Everything that touches the disk, on a thread that may block.
+async fn set_up_on_disk(
+    shared: &Arc<Shared>,
+    setup: DiskSetup,
+    unfinished: &mut Unfinished,
+) -> Result<OnDisk, Error> {
+    let blocking = {
+        let shared = shared.clone();
+        tokio::task::spawn_blocking(move || {
+            let (mut directory, mut own_volumes) = (None, Vec::new());
+            let outcome = setup.make(&shared, &mut directory, &mut own_volumes);
+            (directory, own_volumes, outcome)
+        })
+    };
+    let (directory, own_volumes, outcome) = blocking
+        .await
+        .map_err(|error| Error::Internal(format!("preparing a sandbox panicked: {error}")))?;
+    unfinished.directory = directory;
+    unfinished.own_volumes = own_volumes;
+    outcome
 }
 
-/// Everything that touches the disk, on a thread that may block.
-fn on_disk(
-    shared: &Shared,
-    spec: &Spec,
-    limits: &Limits,
-    mut facts: Facts,
-    image: Prepared,
-    slot: Slot,
-    cgroup: crate::cgroup::Entry,
-) -> Attempt {
-    let directory = shared.layout.sandboxes().join(spec.id.as_str());
-    if let Err(source) = std::fs::create_dir(&directory) {
-        let outcome = Err(directory_error(&spec.id, source));
-        return Attempt {
-            directory: None,
-            own_volumes: Vec::new(),
-            outcome,
-        };
-    }
-    let mut own_volumes = Vec::new();
-    let volumes_dir = shared.layout.volumes();
-    let user = std::os::fd::AsFd::as_fd(&slot.user);
-    let mounts = volume::prepare(&spec.volumes, &volumes_dir, user, &mut own_volumes);
-    facts.own_volumes.clone_from(&own_volumes);
-    let entrypoint = facts.entrypoint.clone();
-    let outcome = mounts.and_then(|mounts| {
-        let action = || format!("writing the record of sandbox {}", spec.id);
-        let record = Record::new(facts).map_err(|source| build::failed(action(), source))?;
-        record
-            .write(&directory)
-            .map_err(|source| build::failed(action(), source))?;
-        let materials = Materials {
-            image: &image,
-            slot: &slot,
+impl DiskSetup {
+    /// Makes the directory, the volumes, the record and what the spawner needs. The directory and
+    /// the volumes are noted as they are made, so that the caller can undo them after an error.
+    fn make(
+        self,
+        shared: &Shared,
+        made: &mut Option<PathBuf>,
+        own_volumes: &mut Vec<String>,
+    ) -> Result<OnDisk, Error> {
+        let id = &self.spec.id;
+        let directory = shared.layout.sandboxes().join(id.as_str());
+        std::fs::create_dir(&directory).map_err(|source| directory_error(id, source))?;
+        *made = Some(directory.clone());
+        let user = std::os::fd::AsFd::as_fd(&self.slot.user);
+        let volumes = &self.spec.volumes;
+        let mounts = volume::prepare(volumes, &shared.layout.volumes(), user, own_volumes)?;
+        let record = self
+            .record(own_volumes)
+            .and_then(|record| record.write(&directory).map(|()| record));
+        let record = record.map_err(|source| {
+            build::failed(format!("writing the record of sandbox {id}"), source)
+        })?;
+        let inputs = BuildInputs {
+            image: &self.image,
+            slot: &self.slot,
             resolv_conf: shared.pool.resolv_conf().to_owned(),
-            cgroup,
+            cgroup: self.cgroup,
             program: std::os::fd::AsFd::as_fd(&shared.program),
             execd_port: shared.config.execd_port,
-            open_files: limits.open_files,
-            disk: limits.disk_bytes.zip(shared.bounded.as_ref().ok()),
+            open_files: self.limits.open_files,
+            disk: self.limits.disk_bytes.zip(shared.disk_images.as_ref().ok()),
         };
         let skeletons = &shared.skeletons;
-        let built = build::build(spec, &entrypoint, materials, &directory, skeletons, mounts)?;
-        Ok((record, built))
-    });
-    let outcome = outcome.map(|(record, built)| OnDisk {
-        record,
-        built,
-        image,
-        slot,
-    });
-    Attempt {
-        directory: Some(directory),
-        own_volumes,
-        outcome,
+        let entrypoint = &self.entrypoint;
+        let built = build::build(
+            &self.spec, entrypoint, inputs, &directory, skeletons, mounts,
+        )?;
+        Ok(OnDisk {
+            directory,
+            record,
+            built,
+            image: self.image,
+            slot: self.slot,
+        })
+    }
+
+    fn record(&self, own_volumes: &[String]) -> std::io::Result<Record> {
+        let platform = &self.image.config.platform;
+        Ok(Record {
+            version: RECORD_VERSION,
+            id: self.spec.id.clone(),
+            labels: self.spec.labels.clone(),
+            image: self.image.id.clone(),
+            source: match &self.spec.source {
+                Source::Image { reference, .. } => reference.clone(),
+                Source::Snapshot(snapshot) => format!("snapshot {snapshot}"),
+            },
+            entrypoint: self.entrypoint.clone(),
+            platform: Platform {
+                os: platform.os.clone(),
+                arch: platform.arch.clone(),
+            },
+            limits: self.limits.clone(),
+            network: self.spec.network,
+            slot: self.slot.index,
+            group: self.group.clone(),
+            own_volumes: own_volumes.to_vec(),
+            claims: volume::claims(&self.spec.volumes),
+            boot: boot_id()?,
+        })
     }
 }
 
@@ -302,12 +322,12 @@ fn limits(shared: &Shared, wanted: &Limits) -> Result<Limits, Error> {
     }
     let default = &shared.config.default_limits;
     let disk_bytes = wanted.disk_bytes.or(default.disk_bytes);
-    match (disk_bytes, &shared.bounded) {
+    match (disk_bytes, &shared.disk_images) {
         (Some(_), Err(why)) => {
             return refuse(&format!("this server cannot limit disk space: {why}"));
         }
-        (Some(bytes), Ok(_)) if bytes < bounded::BYTES_MIN => {
-            let least = bounded::BYTES_MIN >> 20;
+        (Some(bytes), Ok(_)) if bytes < disk_image::BYTES_MIN => {
+            let least = disk_image::BYTES_MIN >> 20;
             return refuse(&format!("a disk has at least {least} MiB"));
         }
         _ => {}
@@ -422,7 +442,7 @@ fn spawn_error(error: SpawnError, id: &SandboxId) -> Error {
     }
 }
 
-fn failure_error(failure: &Failure, id: &SandboxId) -> Error {
+fn failure_error(failure: &InitFailure, id: &SandboxId) -> Error {
     let errno = Errno::from_raw_os_error(failure.errno);
     let about = &failure.about;
     let invalid = |field: &'static str, message: String| Error::Invalid { field, message };

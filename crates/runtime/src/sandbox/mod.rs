@@ -10,15 +10,15 @@
 //! The task that sees the end gives slot and cgroup back, at once and whoever caused the end;
 //! what stays of an ended sandbox is its directory, until it is deleted.
 
-pub(crate) mod adopt;
-pub(crate) mod bounded;
 pub(crate) mod build;
 pub(crate) mod copy;
 pub(crate) mod create;
-pub(crate) mod early;
-pub(crate) mod follow;
+pub(crate) mod disk_image;
+pub(crate) mod log_follow;
 pub(crate) mod logs;
+pub(crate) mod precopy;
 pub(crate) mod record;
+pub(crate) mod recover;
 pub(crate) mod removal;
 pub(crate) mod skeleton;
 pub(crate) mod snapshot;
@@ -41,7 +41,7 @@ use tokio::sync::watch;
 use crate::backend::Shared;
 use crate::cgroup::Group;
 use crate::image::{ImageId, Lease};
-use crate::spawner::{EXIT_FILE, parse_record};
+use crate::spawner::{EXIT_FILE, parse_exit};
 use crate::sys::{self, ExitStatus};
 use record::{Process, Record};
 
@@ -96,7 +96,7 @@ pub(crate) struct Sandbox {
 }
 
 impl Sandbox {
-    /// A sandbox with a living PID 1. Call [`Sandbox::follow`] next.
+    /// A sandbox with a living PID 1. Call [`Sandbox::watch`] next.
     pub(crate) fn alive(
         record: Record,
         process: &Process,
@@ -170,7 +170,7 @@ impl Sandbox {
     }
 
     /// Stands on another image from now on.
-    pub(crate) fn stand_on(&self, image: ImageId, lease: Lease) {
+    pub(crate) fn set_image(&self, image: ImageId, lease: Lease) {
         *self
             .base
             .lock()
@@ -224,7 +224,7 @@ impl Sandbox {
             .freeze()
             .await
             .map_err(|error| group_error("freezing", &error))?;
-        self.change_unless_ended(State::Paused);
+        self.set_unless_exited(State::Paused);
         Ok(())
     }
 
@@ -235,7 +235,7 @@ impl Sandbox {
             .group
             .thaw()
             .map_err(|error| group_error("thawing", &error))?;
-        self.change_unless_ended(State::Running);
+        self.set_unless_exited(State::Running);
         Ok(())
     }
 
@@ -246,7 +246,7 @@ impl Sandbox {
         })
     }
 
-    fn change_unless_ended(&self, to: State) {
+    fn set_unless_exited(&self, to: State) {
         self.state.send_if_modified(|state| {
             let changes = !matches!(state, State::Exited(_)) && *state != to;
             if changes {
@@ -283,7 +283,7 @@ impl Sandbox {
     }
 
     /// Waits until PID 1 has ended and slot and cgroup are given back.
-    pub(crate) async fn ended_with(&self) -> Exit {
+    pub(crate) async fn wait_for_exit(&self) -> Exit {
         let mut states = self.state.subscribe();
         let ended = states
             .wait_for(|state| matches!(state, State::Exited(_)))
@@ -296,17 +296,17 @@ impl Sandbox {
 
     /// Waits for the end and for kills by the out-of-memory killer, and tells about them, for as
     /// long as the backend is open.
-    pub(crate) fn follow(self: &Arc<Self>, shared: &Arc<Shared>) {
+    pub(crate) fn watch(self: &Arc<Self>, shared: &Arc<Shared>) {
         let (sandbox, stop) = (self.clone(), shared.stop.clone());
         // A strong handle would keep the backend open for as long as any sandbox lives.
         let backend = Arc::downgrade(shared);
         shared.tasks.spawn(async move {
-            stop.run_until_cancelled(sandbox.follow_to_the_end(&backend))
+            stop.run_until_cancelled(sandbox.watch_until_exit(&backend))
                 .await;
         });
     }
 
-    async fn follow_to_the_end(&self, backend: &Weak<Shared>) {
+    async fn watch_until_exit(&self, backend: &Weak<Shared>) {
         let Some(alive) = self.live() else { return };
         let status = match alive.group.watch_oom() {
             Ok(mut kills) => {
@@ -334,7 +334,7 @@ impl Sandbox {
             .lock()
             .expect("no code panics with this lock held")
             .take();
-        give_back(&shared, &alive.group, self.record.slot).await;
+        release_resources(&shared, &alive.group, self.record.slot).await;
         drop(alive);
         self.state.send_replace(State::Exited(exit.clone()));
         shared.tell(Event::Exited {
@@ -360,7 +360,7 @@ pub(crate) fn exit(status: Option<ExitStatus>, oom_killed: bool, at: Option<Time
 }
 
 /// Gives back what a sandbox without processes does not need.
-pub(crate) async fn give_back(shared: &Shared, group: &Group, slot: u32) {
+pub(crate) async fn release_resources(shared: &Shared, group: &Group, slot: u32) {
     let emptied = match group.kill().await {
         Ok(()) => group.remove(),
         Err(error) => Err(error),
@@ -382,22 +382,23 @@ async fn exit_status(pidfd: &AsyncFd<OwnedFd>, sandbox: &Sandbox) -> Option<Exit
     loop {
         // The spawner writes its record before it reaps, so once the process is gone for good
         // the record is there or will never be.
-        let known = recorded(&sandbox.directory()).or_else(|| sys::exit_status_of(pidfd.as_fd()));
+        let known =
+            recorded_exit(&sandbox.directory()).or_else(|| sys::exit_status_of(pidfd.as_fd()));
         if known.is_some() {
             return known;
         }
         ended.clear_ready();
         match tokio::time::timeout_at(deadline, pidfd.readable()).await {
             Ok(Ok(again)) => ended = again,
-            _ => return recorded(&sandbox.directory()),
+            _ => return recorded_exit(&sandbox.directory()),
         }
     }
 }
 
 /// How PID 1 ended according to the spawner.
-pub(crate) fn recorded(directory: &Path) -> Option<ExitStatus> {
+pub(crate) fn recorded_exit(directory: &Path) -> Option<ExitStatus> {
     let text = std::fs::read_to_string(directory.join(EXIT_FILE)).ok()?;
-    parse_record(&text)
+    parse_exit(&text)
 }
 
 pub(crate) fn group_error(doing: &str, error: &crate::cgroup::Error) -> Error {

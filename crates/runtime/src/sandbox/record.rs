@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use crate::image::ImageId;
 
 /// The format of these files; a server finds only what it can read.
-const VERSION: u32 = 1;
+pub(super) const RECORD_VERSION: u32 = 1;
 
 const RECORD_FILE: &str = "record.json";
 const PROCESS_FILE: &str = "process.json";
@@ -30,7 +30,8 @@ const PROCESS_FILE: &str = "process.json";
 /// What a sandbox consists of.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Record {
-    version: u32,
+    /// [`RECORD_VERSION`] of the server that wrote it.
+    pub(super) version: u32,
     pub(crate) id: SandboxId,
     pub(crate) labels: BTreeMap<String, String>,
     pub(crate) image: ImageId,
@@ -47,11 +48,11 @@ pub(crate) struct Record {
     /// All named volumes it has mounted.
     #[serde(default)]
     pub(crate) claims: Vec<String>,
-    /// Which boot of the machine it belongs to.
-    boot: String,
+    /// The machine's boot id when it was made: its processes live in no other boot.
+    pub(super) boot: String,
 }
 
-/// Its first process.
+/// PID 1 of a sandbox as the host knows it: enough to tell it from any other process.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Process {
     pub(crate) pid: i32,
@@ -60,42 +61,7 @@ pub(crate) struct Process {
     pub(crate) started_at: Timestamp,
 }
 
-/// The parts of a [`Record`] that the caller knows.
-pub(crate) struct Facts {
-    pub(crate) id: SandboxId,
-    pub(crate) labels: BTreeMap<String, String>,
-    pub(crate) image: ImageId,
-    pub(crate) source: String,
-    pub(crate) entrypoint: Vec<String>,
-    pub(crate) platform: Platform,
-    pub(crate) limits: Limits,
-    pub(crate) network: Network,
-    pub(crate) slot: u32,
-    pub(crate) group: String,
-    pub(crate) own_volumes: Vec<String>,
-    pub(crate) claims: Vec<String>,
-}
-
 impl Record {
-    pub(crate) fn new(facts: Facts) -> io::Result<Self> {
-        Ok(Self {
-            version: VERSION,
-            id: facts.id,
-            labels: facts.labels,
-            image: facts.image,
-            source: facts.source,
-            entrypoint: facts.entrypoint,
-            platform: facts.platform,
-            limits: facts.limits,
-            network: facts.network,
-            slot: facts.slot,
-            group: facts.group,
-            own_volumes: facts.own_volumes,
-            claims: facts.claims,
-            boot: boot()?,
-        })
-    }
-
     pub(crate) fn write(&self, directory: &Path) -> io::Result<()> {
         write(directory, RECORD_FILE, self)
     }
@@ -103,12 +69,12 @@ impl Record {
     /// The record in `directory`; `None` where there is none that can be read.
     pub(crate) fn read(directory: &Path) -> io::Result<Option<Self>> {
         let record: Option<Self> = read(directory, RECORD_FILE)?;
-        Ok(record.filter(|record| record.version == VERSION))
+        Ok(record.filter(|record| record.version == RECORD_VERSION))
     }
 
     /// Whether its processes can still be alive: not after the machine was started anew.
     pub(crate) fn is_of_this_boot(&self) -> io::Result<bool> {
-        Ok(self.boot == boot()?)
+        Ok(self.boot == boot_id()?)
     }
 }
 
@@ -174,7 +140,8 @@ fn start_ticks(pid: i32) -> io::Result<u64> {
         .ok_or_else(|| io::Error::other("/proc/pid/stat has no start time"))
 }
 
-fn boot() -> io::Result<String> {
+/// The random id that the kernel draws at each boot, see proc_sys_kernel(5).
+pub(super) fn boot_id() -> io::Result<String> {
     let text = fs::read_to_string("/proc/sys/kernel/random/boot_id")?;
     Ok(text.trim_end().to_owned())
 }

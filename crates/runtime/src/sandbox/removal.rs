@@ -14,7 +14,7 @@ use lifecycle::backend::Error;
 use rustix::process::Signal;
 
 use super::copy::remove_tree;
-use super::{Sandbox, State, bounded, build, volume};
+use super::{Sandbox, State, build, disk_image, volume};
 use crate::backend::Shared;
 use crate::config::Layout;
 
@@ -37,9 +37,9 @@ pub(crate) async fn delete(
             Error::WrongState { .. } => Ok(()),
             other => Err(other),
         })?;
-        let _ = tokio::time::timeout(grace, sandbox.ended_with()).await;
+        let _ = tokio::time::timeout(grace, sandbox.wait_for_exit()).await;
     }
-    let trashed = condemn(&sandbox.directory(), &shared.layout)
+    let trashed = move_to_trash(&sandbox.directory(), &shared.layout)
         .map_err(|source| build::failed(format!("deleting sandbox {}", sandbox.id()), source))?;
     *sandbox
         .directory
@@ -49,15 +49,15 @@ pub(crate) async fn delete(
     shared.forget(sandbox);
     let (sandbox, behind) = (sandbox.clone(), shared.clone());
     shared.behind.spawn(async move {
-        sandbox.ended_with().await;
-        finish(&behind, trashed, sandbox.record.own_volumes.clone()).await;
+        sandbox.wait_for_exit().await;
+        remove_trashed(&behind, trashed, sandbox.record.own_volumes.clone()).await;
         drop(sandbox);
     });
     Ok(())
 }
 
 /// Removes what is in the trash, whose processes have ended.
-pub(crate) async fn finish(shared: &Shared, trashed: PathBuf, own_volumes: Vec<String>) {
+pub(crate) async fn remove_trashed(shared: &Shared, trashed: PathBuf, own_volumes: Vec<String>) {
     let volumes = shared.layout.volumes();
     let _turn = shared.removals.acquire().await;
     let removed = tokio::task::spawn_blocking(move || {
@@ -71,7 +71,7 @@ pub(crate) async fn finish(shared: &Shared, trashed: PathBuf, own_volumes: Vec<S
 }
 
 /// Moves a directory into the trash under a name of its own.
-pub(crate) fn condemn(directory: &Path, layout: &Layout) -> io::Result<PathBuf> {
+pub(crate) fn move_to_trash(directory: &Path, layout: &Layout) -> io::Result<PathBuf> {
     static COUNTER: AtomicU64 = AtomicU64::new(0);
     let name = directory
         .file_name()
@@ -99,12 +99,12 @@ pub(crate) fn condemn(directory: &Path, layout: &Layout) -> io::Result<PathBuf> 
 
 /// Removes a directory whose sandbox never came to be.
 pub(crate) fn remove_now(directory: &Path, layout: &Layout) -> io::Result<()> {
-    remove_directory(&condemn(directory, layout)?)
+    remove_directory(&move_to_trash(directory, layout)?)
 }
 
 /// Removes a sandbox's directory, what is mounted in it first.
 fn remove_directory(trashed: &Path) -> io::Result<()> {
-    bounded::unmount(trashed)?;
+    disk_image::unmount(trashed)?;
     remove_tree(trashed)
 }
 

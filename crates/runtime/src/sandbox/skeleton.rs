@@ -65,7 +65,7 @@ impl Skeletons {
 }
 
 /// The texts of a sandbox's own files.
-pub(crate) struct Texts {
+pub(crate) struct EtcFiles {
     pub(crate) hostname: String,
     pub(crate) hosts: String,
     pub(crate) resolv_conf: String,
@@ -96,7 +96,7 @@ impl Skeleton {
     }
 
     /// Puts what is needed into `upper`, an empty writable layer on the host.
-    pub(crate) fn fill(&self, upper: &Path, texts: &Texts) -> io::Result<()> {
+    pub(crate) fn fill(&self, upper: &Path, texts: &EtcFiles) -> io::Result<()> {
         for name in &self.missing {
             fs::create_dir(upper.join(name))?;
         }
@@ -141,8 +141,8 @@ fn topmost(layers: &[PathBuf], name: &str) -> io::Result<Option<fs::Metadata>> {
 mod tests {
     use super::*;
 
-    fn texts() -> Texts {
-        Texts {
+    fn texts() -> EtcFiles {
+        EtcFiles {
             hostname: "h\n".to_owned(),
             hosts: "127.0.0.1 localhost\n".to_owned(),
             resolv_conf: "nameserver 192.0.2.1\n".to_owned(),

@@ -4,7 +4,7 @@
 //! cannot be: overlayfs allows no layer of a mounted overlay to be exchanged, and its processes
 //! hold files open in it. So its writable layer is copied, by sharing blocks where the filesystem
 //! can (xfs, btrfs) and inside the kernel where it cannot: the large files that are at rest while
-//! it runs (see [`Early`]), and then the rest while it is frozen, so that it stands still for as
+//! it runs (see [`Precopy`]), and then the rest while it is frozen, so that it stands still for as
 //! long as its tree takes to walk and what is being written takes to copy. Either way a sandbox
 //! made from the snapshot costs what one from an image costs: one layer more.
 //!
@@ -23,7 +23,7 @@ use rustix::fs::{Mode, OFlags};
 use super::build::{WRITABLE_DIR, failed};
 use super::copy::{copy_tree, remove_tree, size_of_tree};
 use super::create::image_error;
-use super::early::Early;
+use super::precopy::Precopy;
 use super::record::Record;
 use super::skeleton::OWN_FILES;
 use super::{Sandbox, State, group_error};
@@ -48,7 +48,7 @@ pub(crate) async fn snapshot(
         }
         State::Exited(_) | State::Paused => copy(shared, sandbox, snapshot, None).await.0?,
         State::Running => {
-            let early = copy_early(shared, sandbox, snapshot).await;
+            let early = precopy(shared, sandbox, snapshot).await;
             let alive = sandbox.expect_alive("running")?;
             alive
                 .group
@@ -58,7 +58,7 @@ pub(crate) async fn snapshot(
             let (copied, early) = copy(shared, sandbox, snapshot, early).await;
             // Whatever became of the copy, the sandbox goes on.
             if let Err(error) = alive.group.thaw() {
-                sandbox.change_unless_ended(State::Paused);
+                sandbox.set_unless_exited(State::Paused);
                 return Err(group_error("thawing", &error));
             }
             // What of it was not used takes time to remove.
@@ -94,17 +94,17 @@ fn find(shared: &Shared, snapshot: &SnapshotId) -> Option<SnapshotDetails> {
 
 /// Copies what a running sandbox is not writing. Whatever goes wrong here goes wrong again, and is
 /// told, when the rest is copied.
-async fn copy_early(
+async fn precopy(
     shared: &Arc<Shared>,
     sandbox: &Arc<Sandbox>,
     snapshot: &SnapshotId,
-) -> Option<Early> {
+) -> Option<Precopy> {
     let upper = sandbox.directory().join(WRITABLE_DIR).join("upper");
     // No snapshot's own name has this character.
     let directory = shared.layout.staging().join(format!("{snapshot}~early"));
     let copied = tokio::task::spawn_blocking(move || {
         let _ = remove_tree(&directory);
-        Early::copy(&upper, &directory)
+        Precopy::copy(&upper, &directory)
     });
     match copied.await {
         Ok(Ok(early)) => Some(early),
@@ -122,8 +122,8 @@ async fn copy(
     shared: &Arc<Shared>,
     sandbox: &Arc<Sandbox>,
     snapshot: &SnapshotId,
-    mut early: Option<Early>,
-) -> (Result<u64, Error>, Option<Early>) {
+    mut early: Option<Precopy>,
+) -> (Result<u64, Error>, Option<Precopy>) {
     let upper = sandbox.directory().join(WRITABLE_DIR).join("upper");
     let staged = shared.layout.staging().join(snapshot.as_str());
     let copied = tokio::task::spawn_blocking(move || {
@@ -174,7 +174,7 @@ fn seal_now(shared: &Shared, sandbox: &Sandbox, snapshot: &SnapshotId) -> Result
     record.write(&sandbox.directory()).map_err(io)?;
     let lease = images.lease_for(&image);
     let lease = lease.map_err(|error| image_error(error, &Source::Snapshot(snapshot.clone())))?;
-    sandbox.stand_on(image, lease);
+    sandbox.set_image(image, lease);
     Ok(size_bytes)
 }
 

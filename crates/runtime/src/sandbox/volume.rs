@@ -17,13 +17,13 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
-use crate::spawner::wire::Target;
+use crate::spawner::protocol::MountTarget;
 use crate::sys::{self, MountChange};
 
 /// A mount ready to be attached.
-pub(crate) struct Ready {
+pub(crate) struct PreparedMount {
     pub(crate) mount: OwnedFd,
-    pub(crate) target: Target,
+    pub(crate) target: MountTarget,
 }
 
 /// Directories of a sandbox that no volume may cover: the kernel's own, which are mounted later.
@@ -39,20 +39,22 @@ pub(crate) fn prepare(
     volumes_dir: &Path,
     user: BorrowedFd<'_>,
     made: &mut Vec<String>,
-) -> Result<Vec<Ready>, Error> {
+) -> Result<Vec<PreparedMount>, Error> {
     volumes
         .iter()
         .map(|volume| {
             let path = target_path(&volume.mount_path)?;
             let root = match &volume.source {
-                VolumeSource::HostPath { path, allowed_root } => host_path(path, allowed_root)?,
+                VolumeSource::HostPath { path, allowed_root } => {
+                    open_host_path(path, allowed_root)?
+                }
                 VolumeSource::Named {
                     claim,
                     create,
                     delete_with_sandbox,
                     ..
                 } => {
-                    let (root, is_new) = named(claim, *create, volumes_dir)?;
+                    let (root, is_new) = open_named(claim, *create, volumes_dir)?;
                     if is_new && *delete_with_sandbox {
                         made.push(claim.clone());
                     }
@@ -60,10 +62,10 @@ pub(crate) fn prepare(
                 }
             };
             let source = match &volume.sub_path {
-                Some(sub_path) => below(&root, sub_path)?,
+                Some(sub_path) => open_sub_path(&root, sub_path)?,
                 None => root,
             };
-            ready(&source, path, volume, user)
+            prepare_mount(&source, path, volume, user)
         })
         .collect()
 }
@@ -79,7 +81,7 @@ pub(crate) fn claims(volumes: &[Volume]) -> Vec<String> {
 
 /// Makes a named volume; `Ok` when there is one.
 pub(crate) fn create(claim: &str, volumes_dir: &Path) -> Result<(), Error> {
-    named(claim, true, volumes_dir).map(drop)
+    open_named(claim, true, volumes_dir).map(drop)
 }
 
 /// Removes a named volume; `Ok` when there is none.
@@ -122,7 +124,7 @@ fn target_path(path: &str) -> Result<String, Error> {
 
 const DIRECTORY: OFlags = OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::CLOEXEC);
 
-fn host_path(path: &str, allowed_root: &str) -> Result<OwnedFd, Error> {
+fn open_host_path(path: &str, allowed_root: &str) -> Result<OwnedFd, Error> {
     let wrong = |message: String| Error::Invalid {
         field: "volumes.host.path",
         message,
@@ -160,7 +162,7 @@ pub(crate) fn is_claim(claim: &str) -> bool {
 }
 
 /// The volume's directory, and whether this call made it.
-fn named(claim: &str, create: bool, volumes_dir: &Path) -> Result<(OwnedFd, bool), Error> {
+fn open_named(claim: &str, create: bool, volumes_dir: &Path) -> Result<(OwnedFd, bool), Error> {
     if !is_claim(claim) {
         let message = format!(
             "{claim:?} is not a volume name: use letters, digits, '-', '_' and '.', beginning \
@@ -202,7 +204,7 @@ fn named(claim: &str, create: bool, volumes_dir: &Path) -> Result<(OwnedFd, bool
 
 /// A sub-path, made where it is missing. No part of it may be a link: whoever shares the volume
 /// can put one there at any moment.
-fn below(root: &OwnedFd, sub_path: &str) -> Result<OwnedFd, Error> {
+fn open_sub_path(root: &OwnedFd, sub_path: &str) -> Result<OwnedFd, Error> {
     let wrong = |message: String| Error::Invalid {
         field: "volumes.subPath",
         message,
@@ -244,12 +246,12 @@ fn below(root: &OwnedFd, sub_path: &str) -> Result<OwnedFd, Error> {
     Ok(here)
 }
 
-fn ready(
+fn prepare_mount(
     source: &OwnedFd,
     path: String,
     volume: &Volume,
     user: BorrowedFd<'_>,
-) -> Result<Ready, Error> {
+) -> Result<PreparedMount, Error> {
     let io = |action: &str, errno: Errno| Error::Io {
         action: format!("{action} volume {}", volume.name),
         source: errno.into(),
@@ -267,7 +269,7 @@ fn ready(
     if volume.read_only {
         set |= libc::MOUNT_ATTR_RDONLY;
     }
-    let mount = detached(source.as_fd(), set, Some(user)).map_err(|errno| match errno {
+    let mount = detached_mount(source.as_fd(), set, Some(user)).map_err(|errno| match errno {
         Errno::INVAL | Errno::OPNOTSUPP => Error::Invalid {
             field: "volumes",
             message: format!(
@@ -278,9 +280,9 @@ fn ready(
         },
         errno => io("mounting", errno),
     })?;
-    Ok(Ready {
+    Ok(PreparedMount {
         mount,
-        target: Target {
+        target: MountTarget {
             path,
             is_directory: kind.is_dir(),
         },
@@ -289,7 +291,7 @@ fn ready(
 
 /// A detached mount of what `source` is, with attributes, its owners shown through `user`.
 /// Mounts below it are left behind.
-pub(crate) fn detached(
+pub(crate) fn detached_mount(
     source: BorrowedFd<'_>,
     attributes: u64,
     user: Option<BorrowedFd<'_>>,

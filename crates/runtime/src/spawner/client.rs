@@ -16,8 +16,8 @@ use tokio::io::unix::AsyncFd;
 use tokio::sync::Mutex;
 
 use super::packet;
-use super::wire::{
-    DESCRIPTORS_MAX, Descriptors, Failure, REPORT_BYTES_MAX, REQUEST_BYTES_MAX, Report, Request,
+use super::protocol::{
+    DESCRIPTORS_MAX, Descriptors, InitFailure, REPORT_BYTES_MAX, REQUEST_BYTES_MAX, Report, Request,
 };
 use crate::sys;
 
@@ -50,7 +50,7 @@ pub(crate) enum SpawnError {
     Stuck,
     /// The process gave up.
     #[error("{} failed", .0.step.doing())]
-    Failed(Failure),
+    Failed(InitFailure),
     /// Talking to it failed.
     #[error("talking to the spawner failed")]
     Socket(#[source] io::Error),
@@ -102,9 +102,9 @@ impl Spawner {
         }
         for _ in 0..TRIES_MAX {
             let connection = self.connection().await?;
-            match ask(&connection, &text, descriptors).await {
-                Err(Ask::Dead) => self.forget(&connection).await,
-                Err(Ask::Failed(error)) => return Err(error),
+            match send_request(&connection, &text, descriptors).await {
+                Err(RequestError::SpawnerGone) => self.forget(&connection).await,
+                Err(RequestError::Failed(error)) => return Err(error),
                 Ok(spawned) => return Ok(spawned),
             }
         }
@@ -158,23 +158,23 @@ impl Spawner {
     }
 }
 
-enum Ask {
+enum RequestError {
     /// The spawner is gone; nothing was made.
-    Dead,
+    SpawnerGone,
     Failed(SpawnError),
 }
 
-async fn ask(
+async fn send_request(
     connection: &AsyncFd<OwnedFd>,
     text: &[u8],
     descriptors: &Descriptors,
-) -> Result<Spawned, Ask> {
-    let failed = |error: io::Error| Ask::Failed(SpawnError::Socket(error));
+) -> Result<Spawned, RequestError> {
+    let failed = |error: io::Error| RequestError::Failed(SpawnError::Socket(error));
     let (ours, theirs) = pair(SocketFlags::CLOEXEC | SocketFlags::NONBLOCK).map_err(failed)?;
     let list = descriptors.in_order(theirs.as_fd());
     if list.len() > DESCRIPTORS_MAX {
         let what = "the layers and volumes of one sandbox";
-        return Err(Ask::Failed(SpawnError::TooLarge {
+        return Err(RequestError::Failed(SpawnError::TooLarge {
             what,
             limit: DESCRIPTORS_MAX,
         }));
@@ -186,7 +186,7 @@ async fn ask(
         .await;
     match sent {
         Ok(()) => {}
-        Err(error) if is_gone(&error) => return Err(Ask::Dead),
+        Err(error) if is_disconnected(&error) => return Err(RequestError::SpawnerGone),
         Err(error) => return Err(failed(error)),
     }
     drop(list);
@@ -197,9 +197,11 @@ async fn ask(
             let pid = Pid::from_raw(pid).expect("the spawner reports a real process");
             Ok(Spawned { pid, pidfd, report })
         }
-        Ok(Some((Report::Failed(failure), _))) => Err(Ask::Failed(SpawnError::Failed(failure))),
-        Ok(_) => Err(Ask::Dead),
-        Err(error) => Err(Ask::Failed(error)),
+        Ok(Some((Report::Failed(failure), _))) => {
+            Err(RequestError::Failed(SpawnError::Failed(failure)))
+        }
+        Ok(_) => Err(RequestError::SpawnerGone),
+        Err(error) => Err(RequestError::Failed(error)),
     }
 }
 
@@ -227,7 +229,7 @@ async fn read(report: &AsyncFd<OwnedFd>) -> Result<Option<(Report, Option<OwnedF
     });
     let (length, descriptors) = match tokio::time::timeout(ANSWER_DEADLINE, received).await {
         Err(_) => return Err(SpawnError::Stuck),
-        Ok(Err(error)) if is_gone(&error) => return Ok(None),
+        Ok(Err(error)) if is_disconnected(&error) => return Ok(None),
         Ok(outcome) => outcome.map_err(SpawnError::Socket)?,
     };
     if length == 0 {
@@ -238,7 +240,7 @@ async fn read(report: &AsyncFd<OwnedFd>) -> Result<Option<(Report, Option<OwnedF
     Ok(Some((report, descriptors.into_iter().next())))
 }
 
-fn is_gone(error: &io::Error) -> bool {
+fn is_disconnected(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
         Some(Errno::PIPE | Errno::CONNRESET | Errno::CONNREFUSED | Errno::NOTCONN)

@@ -12,7 +12,7 @@
 
 mod client;
 pub(crate) mod packet;
-pub(crate) mod wire;
+pub(crate) mod protocol;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,11 +22,11 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::process::Pid;
 
-use crate::init::{self, Prepared};
+use crate::init::{self, InitContext};
 use crate::sys::{self, ExitStatus, Keep, Memory, ProgramText, Stack};
 
 pub(crate) use client::{SpawnError, Spawned, Spawner};
-use wire::{CgroupEntry, Descriptors, Failure, REQUEST_BYTES_MAX, Report, Request, Step};
+use protocol::{CgroupEntry, Descriptors, InitFailure, REQUEST_BYTES_MAX, Report, Request, Step};
 
 /// The file in a sandbox's directory that says how it ended: `code N` or `signal N`.
 pub(crate) const EXIT_FILE: &str = "exit";
@@ -60,21 +60,21 @@ fn serve() -> Result<(), String> {
     raise_open_files();
     let children = sys::watch_children().map_err(fail("watching children"))?;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    let prepared = Prepared {
+    let context = InitContext {
         filter: crate::seccomp::compile(),
         null: rustix::fs::open("/dev/null", flags, Mode::empty()).map_err(fail("/dev/null"))?,
         scaffold: init::prepare_scaffold().map_err(fail("making its root filesystem"))?,
     };
     // It may outlive the server by days: from here on it holds none of the server's pipes open.
-    sys::descriptor_to(prepared.null.as_fd(), 2, Keep::AcrossExec)
+    sys::duplicate_to(context.null.as_fd(), 2, Keep::AcrossExec)
         .map_err(fail("closing its standard error"))?;
-    let mut spawner = Loop {
+    let mut spawner = EventLoop {
         socket: Some(socket),
         children,
-        prepared,
+        context,
         alive: HashMap::new(),
         buffer: vec![0; REQUEST_BYTES_MAX],
-        places: 0,
+        layer_mount_points: 0,
         stack: Stack::new().map_err(fail("reserving a stack"))?,
     };
     spawner.run().map_err(fail("waiting"))
@@ -112,21 +112,21 @@ fn raise_open_files() {
     let _ = setrlimit(Resource::Nofile, raised);
 }
 
-struct Loop {
+struct EventLoop {
     /// `None` once the server has gone.
     socket: Option<OwnedFd>,
     children: OwnedFd,
-    prepared: Prepared,
+    context: InitContext,
     /// The directories of the sandboxes whose parent this is.
     alive: HashMap<Pid, OwnedFd>,
     buffer: Vec<u8>,
-    /// How many layers there are places for.
-    places: usize,
+    /// How many layers there are layer_mount_points for.
+    layer_mount_points: usize,
     /// Where children run until they are a program of their own.
     stack: Stack,
 }
 
-impl Loop {
+impl EventLoop {
     fn run(&mut self) -> rustix::io::Result<()> {
         while self.socket.is_some() || !self.alive.is_empty() {
             let (has_request, has_exit) = self.wait()?;
@@ -175,8 +175,8 @@ impl Loop {
         let outcome = match ProgramText::new(&request.arguments, &request.environment) {
             Ok(text) => self
                 .clone_sandbox(&request, &descriptors, &text, report.as_fd())
-                .map_err(|errno| Failure::new(Step::Clone, errno, "")),
-            Err(text) => Err(Failure::new(Step::Execute, Errno::INVAL, text)),
+                .map_err(|errno| InitFailure::new(Step::Clone, errno, "")),
+            Err(text) => Err(InitFailure::new(Step::Execute, Errno::INVAL, text)),
         };
         let (answer, pidfd) = match &outcome {
             Ok((pid, pidfd)) => (
@@ -203,18 +203,20 @@ impl Loop {
         text: &ProgramText,
         report: BorrowedFd<'_>,
     ) -> rustix::io::Result<(Pid, OwnedFd)> {
-        if request.layers > self.places {
-            self.prepared.scaffold.ensure_places(request.layers)?;
-            self.places = request.layers;
+        if request.layers > self.layer_mount_points {
+            self.context
+                .scaffold
+                .ensure_layer_mount_points(request.layers)?;
+            self.layer_mount_points = request.layers;
         }
         let cgroup = match request.cgroup {
             CgroupEntry::BornInto => descriptors.cgroup.first().map(AsFd::as_fd),
             CgroupEntry::Write(_) => None,
         };
         let memory = memory_for(request);
-        let prepared = &self.prepared;
+        let context = &self.context;
         sys::clone_process(NAMESPACES, cgroup, memory, &mut self.stack, || {
-            init::become_sandbox(prepared, request, descriptors, text, report);
+            init::become_sandbox(context, request, descriptors, text, report);
         })
     }
 
@@ -226,7 +228,7 @@ impl Loop {
         while let Some((pid, status)) = sys::ended_child() {
             if let Some(directory) = self.alive.remove(&pid) {
                 // Gone with the sandbox if it was deleted meanwhile; then nobody asks.
-                let _ = record(&directory, status);
+                let _ = record_exit(&directory, status);
             }
             // Only now may others see that the process is gone.
             let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG);
@@ -235,7 +237,7 @@ impl Loop {
 }
 
 /// One write of a few bytes, so that a reader finds all of it or nothing.
-fn record(directory: &OwnedFd, status: ExitStatus) -> rustix::io::Result<()> {
+fn record_exit(directory: &OwnedFd, status: ExitStatus) -> rustix::io::Result<()> {
     let text = match status {
         ExitStatus::Code(code) => format!("code {code}\n"),
         ExitStatus::Signal(signal) => format!("signal {signal}\n"),
@@ -245,8 +247,8 @@ fn record(directory: &OwnedFd, status: ExitStatus) -> rustix::io::Result<()> {
     rustix::io::write(&file, text.as_bytes()).map(drop)
 }
 
-/// Reads what [`record`] wrote.
-pub(crate) fn parse_record(text: &str) -> Option<ExitStatus> {
+/// Reads what [`record_exit`] wrote.
+pub(crate) fn parse_exit(text: &str) -> Option<ExitStatus> {
     let (kind, number) = text.strip_suffix('\n')?.split_once(' ')?;
     let number = number.parse().ok()?;
     match kind {

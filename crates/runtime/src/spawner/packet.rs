@@ -10,7 +10,7 @@ use rustix::net::{
     SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
 };
 
-use super::wire::DESCRIPTORS_MAX;
+use super::protocol::DESCRIPTORS_MAX;
 
 /// Sends one packet. Blocks only on a blocking socket.
 pub(crate) fn send(

@@ -27,7 +27,7 @@ struct LoopConfig {
 
 /// A block device that shows `file`, with its path. It goes by itself when it is no longer open
 /// or mounted.
-pub(crate) fn show_as_device(file: BorrowedFd<'_>) -> Result<(OwnedFd, String)> {
+pub(crate) fn attach_loop_device(file: BorrowedFd<'_>) -> Result<(OwnedFd, String)> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let control = rustix::fs::open("/dev/loop-control", flags, Mode::empty())?;
     for _ in 0..TRIES_MAX {

@@ -42,7 +42,7 @@ pub(crate) enum Keep {
 
 /// Makes `from` also be descriptor number `to`, in place of whatever was there. The copy
 /// survives the execution of another program only with `Keep::AcrossExec`.
-pub(crate) fn descriptor_to(from: BorrowedFd<'_>, to: RawFd, keep: Keep) -> Result<()> {
+pub(crate) fn duplicate_to(from: BorrowedFd<'_>, to: RawFd, keep: Keep) -> Result<()> {
     let flags = match keep {
         Keep::AcrossExec => 0,
         Keep::UntilExec => libc::O_CLOEXEC,
@@ -55,7 +55,7 @@ pub(crate) fn descriptor_to(from: BorrowedFd<'_>, to: RawFd, keep: Keep) -> Resu
 
 /// Closes every descriptor from `first` on.
 pub(crate) fn close_from(first: u32) -> Result<()> {
-    // SAFETY: as for `descriptor_to`: nothing that owns one of them is used again.
+    // SAFETY: as for `duplicate_to`: nothing that owns one of them is used again.
     let outcome = unsafe { libc::syscall(libc::SYS_close_range, first, u32::MAX, 0) };
     check(outcome).map(drop)
 }

@@ -39,7 +39,7 @@ impl Holder {
         // No signal may ever run a handler of the server inside the child: it would run on the
         // shared memory as a second thread of nobody. The child inherits this mask.
         let mask = block_all_signals()?;
-        let acting = match ActingAs::begin(owner) {
+        let acting = match EffectiveUser::begin(owner) {
             Ok(acting) => acting,
             Err(error) => {
                 restore_signals(&mask);
@@ -98,18 +98,20 @@ impl Drop for Holder {
 }
 
 /// This thread's effective user is somebody else; its capabilities stay. Ended by dropping.
-struct ActingAs {
+struct EffectiveUser {
     dumpable: DumpableBehavior,
     _alone: std::sync::MutexGuard<'static, ()>,
 }
 
 /// A change of the effective user marks the whole process as not to be looked into, and undoing
 /// that must not overlap with another thread's change.
-static ACTING: Mutex<()> = Mutex::new(());
+static EFFECTIVE_USER: Mutex<()> = Mutex::new(());
 
-impl ActingAs {
+impl EffectiveUser {
     fn begin(user: u32) -> io::Result<Self> {
-        let alone = ACTING.lock().unwrap_or_else(PoisonError::into_inner);
+        let alone = EFFECTIVE_USER
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
         let dumpable = rustix::process::dumpable_behavior()?;
         // Of this thread only: the call goes past the C library, which would do it to all.
         rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::from_raw(user), Uid::ROOT)?;
@@ -125,7 +127,7 @@ impl ActingAs {
     }
 }
 
-impl Drop for ActingAs {
+impl Drop for EffectiveUser {
     fn drop(&mut self) {
         let root = rustix::thread::set_thread_res_uid(Uid::ROOT, Uid::ROOT, Uid::ROOT);
         if root.is_err() || rustix::process::set_dumpable_behavior(self.dumpable).is_err() {

@@ -12,7 +12,8 @@ use tokio::sync::mpsc;
 
 use super::super::digest::Digest;
 use super::super::manifest::{Descriptor, corrupt};
-use super::{Endpoint, Error, Failure, Session};
+use super::endpoint::Endpoint;
+use super::{Error, RequestError, Session};
 
 /// Pieces between the network and the disk: a few hundred KiB, so that neither waits for the
 /// other's next read or write.
@@ -22,7 +23,7 @@ const PIECES_WAITING_MAX: usize = 16;
 pub(crate) type OnBytes<'a> = &'a (dyn Fn(u64) + Sync);
 
 /// Whatever must not be let go before the file is no longer written to.
-pub(crate) type Hold = Arc<dyn std::any::Any + Send + Sync>;
+pub(crate) type WriteGuard = Arc<dyn std::any::Any + Send + Sync>;
 
 impl Session<'_> {
     /// Brings a blob to `path`, beginning with what an earlier attempt left there. On success
@@ -31,7 +32,7 @@ impl Session<'_> {
         &self,
         blob: &Descriptor,
         path: &Path,
-        hold: &Hold,
+        hold: &WriteGuard,
         on_bytes: OnBytes<'_>,
     ) -> Result<(), Error> {
         let url = format!("{}/blobs/{}", self.reference.repository, blob.digest);
@@ -40,7 +41,7 @@ impl Session<'_> {
             let attempt = || self.attempt(endpoint, &url, blob, path, hold, on_bytes);
             match self.with_retries(attempt).await {
                 Ok(()) => return Ok(()),
-                Err(Failure::Permanent(error)) => return Err(error),
+                Err(RequestError::Permanent(error)) => return Err(error),
                 Err(failure) => last = Some(self.explain_passing(endpoint, &url, failure)),
             }
         }
@@ -53,9 +54,9 @@ impl Session<'_> {
         url: &str,
         blob: &Descriptor,
         path: &Path,
-        hold: &Hold,
+        hold: &WriteGuard,
         on_bytes: OnBytes<'_>,
-    ) -> Result<(), Failure> {
+    ) -> Result<(), RequestError> {
         let mut have = std::fs::metadata(path).map_or(0, |file| file.len());
         if have > blob.size {
             have = 0;
@@ -64,7 +65,7 @@ impl Session<'_> {
         if have < blob.size {
             let from = (have > 0).then_some(have);
             let response = match self.get(endpoint, url, None, from).await {
-                Err(Failure::Status(StatusCode::RANGE_NOT_SATISFIABLE, _)) => {
+                Err(RequestError::Status(StatusCode::RANGE_NOT_SATISFIABLE, _)) => {
                     self.get(endpoint, url, None, None).await?
                 }
                 other => other?,
@@ -86,15 +87,15 @@ impl Session<'_> {
         drop(pieces);
         let written = writer.await.expect("writing does not panic");
         let (digest, length) =
-            written.map_err(|e| Failure::Permanent(Error::io("writing", path, e)))?;
+            written.map_err(|e| RequestError::Permanent(Error::io("writing", path, e)))?;
         match broken {
-            Some(failure @ Failure::Permanent(_)) => {
+            Some(failure @ RequestError::Permanent(_)) => {
                 let _ = std::fs::remove_file(path);
                 return Err(failure);
             }
             Some(failure) => return Err(failure),
             None if length < blob.size => {
-                return Err(Failure::Broken(format!(
+                return Err(RequestError::Broken(format!(
                     "it sent {length} of {} bytes of {}",
                     blob.size, blob.digest
                 )));
@@ -107,12 +108,12 @@ impl Session<'_> {
         let _ = std::fs::remove_file(path);
         if is_resumed {
             // What was kept may be the part that is wrong: once more, from the beginning.
-            return Err(Failure::Broken(format!(
+            return Err(RequestError::Broken(format!(
                 "resumed {} is corrupt",
                 blob.digest
             )));
         }
-        Err(Failure::Permanent(corrupt(
+        Err(RequestError::Permanent(corrupt(
             &format!("the layer {}", blob.digest),
             &format!(
                 "{} sent other data, whose digest is {digest}",
@@ -128,15 +129,15 @@ async fn receive(
     mut have: u64,
     pieces: &mpsc::Sender<Bytes>,
     on_bytes: OnBytes<'_>,
-) -> Result<(), Failure> {
+) -> Result<(), RequestError> {
     while let Some(piece) = response
         .chunk()
         .await
-        .map_err(|e| Failure::from_reqwest(&e))?
+        .map_err(|e| RequestError::from_reqwest(&e))?
     {
         have += piece.len() as u64;
         if have > blob.size {
-            return Err(Failure::Permanent(corrupt(
+            return Err(RequestError::Permanent(corrupt(
                 &format!("the layer {}", blob.digest),
                 &format!(
                     "it is longer than the {} bytes its manifest promises",
@@ -157,7 +158,7 @@ type Written = tokio::task::JoinHandle<io::Result<(Digest, u64)>>;
 
 /// Writes pieces behind the first `have` bytes of the file, on a thread of its own, until the
 /// sender is dropped; answers with the digest and length of the whole file.
-fn start_writing(path: PathBuf, have: u64, hold: Hold) -> (mpsc::Sender<Bytes>, Written) {
+fn start_writing(path: PathBuf, have: u64, hold: WriteGuard) -> (mpsc::Sender<Bytes>, Written) {
     let (sender, mut pieces) = mpsc::channel::<Bytes>(PIECES_WAITING_MAX);
     let writer = tokio::task::spawn_blocking(move || {
         let mut file = OpenOptions::new()

@@ -29,7 +29,7 @@ pub(super) const OPAQUE_XATTR: &str = "trusted.overlay.opaque";
 
 /// What stands at a name before an entry is put there.
 #[derive(PartialEq, Eq)]
-pub(super) enum Standing {
+pub(super) enum Existing {
     Nothing,
     Whiteout,
     Directory,
@@ -71,9 +71,9 @@ impl Unpacker<'_> {
                 .existing_directory(&path[..end - 1])?
                 .ok_or_else(|| self.corrupt("a directory vanished", path[end - 1].as_bytes()))?;
             let name = &path[end - 1];
-            let is_whiteout = self.standing(&parent, name)? == Standing::Whiteout;
+            let is_whiteout = self.existing(&parent, name)? == Existing::Whiteout;
             if is_whiteout {
-                self.clear(&parent, name, &Standing::Whiteout)?;
+                self.clear(&parent, name, &Existing::Whiteout)?;
             }
             self.count_entry()?;
             match fs::mkdirat(&*parent, name, Mode::from_raw_mode(0o755)) {
@@ -135,14 +135,14 @@ impl Unpacker<'_> {
         }
     }
 
-    pub(super) fn standing(&self, parent: &OwnedFd, name: &OsStr) -> Result<Standing, Error> {
+    pub(super) fn existing(&self, parent: &OwnedFd, name: &OsStr) -> Result<Existing, Error> {
         match fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Err(Errno::NOENT) => Ok(Standing::Nothing),
+            Err(Errno::NOENT) => Ok(Existing::Nothing),
             Err(error) => Err(self.failed("looking at", Path::new(name), error)),
             Ok(stat) => Ok(match FileType::from_raw_mode(stat.st_mode) {
-                FileType::Directory => Standing::Directory,
-                FileType::CharacterDevice => Standing::Whiteout,
-                _ => Standing::Other,
+                FileType::Directory => Existing::Directory,
+                FileType::CharacterDevice => Existing::Whiteout,
+                _ => Existing::Other,
             }),
         }
     }
@@ -152,14 +152,14 @@ impl Unpacker<'_> {
         &mut self,
         parent: &OwnedFd,
         name: &OsStr,
-        standing: &Standing,
+        existing: &Existing,
     ) -> Result<(), Error> {
-        if *standing == Standing::Nothing {
+        if *existing == Existing::Nothing {
             return Ok(());
         }
         // A remembered directory may have been reached through what goes now.
         self.parent = None;
-        let removed = if *standing == Standing::Directory {
+        let removed = if *existing == Existing::Directory {
             tree::remove(parent.as_fd(), name)
         } else {
             fs::unlinkat(parent, name, AtFlags::empty()).map_err(io::Error::from)

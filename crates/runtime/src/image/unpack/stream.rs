@@ -3,7 +3,7 @@
 use std::io::{self, Read};
 use std::path::Path;
 
-use super::Bounds;
+use super::UnpackLimits;
 use crate::image::Error;
 
 /// The uncompressed form of a stream, known by its first bytes rather than by what a manifest
@@ -46,7 +46,7 @@ impl<R: Read> Read for Bounded<R> {
 }
 
 /// An error of reading: the machine's own, or the stream's.
-pub(super) fn stream_error(what: &str, bounds: &Bounds, error: io::Error) -> Error {
+pub(super) fn stream_error(what: &str, bounds: &UnpackLimits, error: io::Error) -> Error {
     if error
         .get_ref()
         .is_some_and(|inner| inner.is::<LimitExceeded>())

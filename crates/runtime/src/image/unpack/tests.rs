@@ -235,8 +235,8 @@ fn is_opaque(path: &Path) -> bool {
     rustix::fs::lgetxattr(path, OPAQUE_XATTR, &mut value[..]).is_ok_and(|n| value[..n] == *b"y")
 }
 
-fn bounds() -> Bounds {
-    Bounds {
+fn bounds() -> UnpackLimits {
+    UnpackLimits {
         bytes: 1 << 20,
         entries: 1000,
         cancel: CancellationToken::new(),
@@ -613,7 +613,7 @@ fn endless_extended_headers_are_refused() {
         push_padded(&mut bytes, &records);
     }
     let place = Place::new();
-    let large = Bounds {
+    let large = UnpackLimits {
         bytes: 1 << 30,
         ..bounds()
     };
@@ -777,7 +777,7 @@ fn real_archives_unpack_as_gnu_tar_does() {
         assert!(output.status.success());
         let place = Place::new();
         let root = File::open(place.at("")).unwrap();
-        let large = Bounds {
+        let large = UnpackLimits {
             bytes: 64 << 20,
             ..bounds()
         };

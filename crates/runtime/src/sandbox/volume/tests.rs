@@ -27,7 +27,7 @@ fn a_host_path_cannot_lead_out_of_the_allowed_directory() {
     std::os::unix::fs::symlink("/etc", allowed.join("out")).unwrap();
     std::os::unix::fs::symlink("inner", allowed.join("in")).unwrap();
     let open = |path: &str| {
-        host_path(
+        open_host_path(
             &format!("{}/{path}", allowed.display()),
             allowed.to_str().unwrap(),
         )
@@ -38,7 +38,7 @@ fn a_host_path_cannot_lead_out_of_the_allowed_directory() {
     assert!(open("out/passwd").is_err());
     assert!(open("inner/../..").is_err());
     assert!(open("missing").is_err());
-    assert!(host_path("/etc", allowed.to_str().unwrap()).is_err());
+    assert!(open_host_path("/etc", allowed.to_str().unwrap()).is_err());
 }
 
 #[test]
@@ -49,9 +49,9 @@ fn a_sub_path_follows_no_link() {
     std::fs::create_dir(root.join("real")).unwrap();
     std::os::unix::fs::symlink("real", root.join("in")).unwrap();
     let root = rustix::fs::openat(CWD, root, DIRECTORY, Mode::empty()).unwrap();
-    assert!(below(&root, "real/new/deeper").is_ok());
+    assert!(open_sub_path(&root, "real/new/deeper").is_ok());
     for path in ["out", "out/ssh", "in", "../x", "/etc", "real/../../x"] {
-        assert!(below(&root, path).is_err(), "{path}");
+        assert!(open_sub_path(&root, path).is_err(), "{path}");
     }
 }
 
@@ -59,9 +59,12 @@ fn a_sub_path_follows_no_link() {
 fn volume_names_are_names() {
     let directory = tempfile::tempdir().unwrap();
     for claim in ["", ".", "..", "a/b", ".hidden", "-x", "a\0b"] {
-        assert!(named(claim, true, directory.path()).is_err(), "{claim:?}");
+        assert!(
+            open_named(claim, true, directory.path()).is_err(),
+            "{claim:?}"
+        );
     }
-    assert!(named("cache-1", false, directory.path()).is_err());
-    assert!(named("cache-1", true, directory.path()).unwrap().1);
-    assert!(!named("cache-1", true, directory.path()).unwrap().1);
+    assert!(open_named("cache-1", false, directory.path()).is_err());
+    assert!(open_named("cache-1", true, directory.path()).unwrap().1);
+    assert!(!open_named("cache-1", true, directory.path()).unwrap().1);
 }

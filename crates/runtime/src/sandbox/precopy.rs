@@ -39,7 +39,7 @@ const DIRECTORIES_MAX: usize = 100_000;
 const TICK: i128 = 50_000_000;
 
 /// The files copied so far, in a directory of their own that goes when this is dropped.
-pub(crate) struct Early {
+pub(crate) struct Precopy {
     directory: PathBuf,
     handle: OwnedFd,
     files: HashMap<(u64, u64), Copied>,
@@ -71,7 +71,7 @@ impl Stamp {
     }
 }
 
-impl Early {
+impl Precopy {
     /// Copies the large files below `from` that nobody is writing into the new directory
     /// `directory`.
     pub(crate) fn copy(from: &Path, directory: &Path) -> io::Result<Self> {
@@ -141,7 +141,7 @@ impl Early {
 
     /// Moves the copy of a file to `name` in `directory`, if there is one and the file, which
     /// nobody may be writing now, is still what was copied.
-    pub(super) fn place(
+    pub(super) fn move_copy_to(
         &mut self,
         stat: &Stat,
         directory: &OwnedFd,
@@ -158,7 +158,7 @@ impl Early {
     }
 }
 
-impl Drop for Early {
+impl Drop for Precopy {
     fn drop(&mut self) {
         if let Err(error) = remove_tree(&self.directory) {
             // The next start empties the staging directory.
@@ -193,10 +193,10 @@ mod tests {
         i128::try_from(since.as_nanos()).unwrap()
     }
 
-    fn early(from: &Path, directory: &Path) -> Early {
+    fn early(from: &Path, directory: &Path) -> Precopy {
         fs::create_dir(directory).unwrap();
         let open = |path: &Path| rustix::fs::openat(CWD, path, DIRECTORY, Mode::empty()).unwrap();
-        let mut early = Early {
+        let mut early = Precopy {
             directory: directory.to_owned(),
             handle: open(directory),
             files: HashMap::new(),
@@ -247,7 +247,7 @@ mod tests {
         let just = SystemTime::now() + Duration::from_secs(3600);
         let file = File::options().write(true).open(from.join("deep/large"));
         file.unwrap().set_modified(just).unwrap();
-        let early = Early::copy(&from, &temp.path().join("early")).unwrap();
+        let early = Precopy::copy(&from, &temp.path().join("early")).unwrap();
         assert!(early.files.is_empty());
     }
 }

@@ -17,7 +17,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::process::{Pid, PidfdFlags};
 
 use super::record::{Process, Record};
-use super::{Alive, Sandbox, State, build, recorded, removal};
+use super::{Alive, Sandbox, State, build, recorded_exit, removal};
 use crate::backend::Shared;
 use crate::cgroup::Tree;
 use crate::config::Layout;
@@ -25,21 +25,21 @@ use crate::sys;
 
 /// What is on the disk.
 #[derive(Debug, Default)]
-pub(crate) struct Found {
-    whole: Vec<(PathBuf, Record, Process)>,
+pub(crate) struct Scan {
+    intact: Vec<(PathBuf, Record, Process)>,
     /// To be removed, with the record where it can be read.
     leftovers: Vec<(PathBuf, Option<Record>)>,
 }
 
 /// Looks through the data directory and moves what is half made into the trash.
-pub(crate) fn look(layout: &Layout) -> io::Result<Found> {
-    let mut found = Found::default();
+pub(crate) fn scan(layout: &Layout) -> io::Result<Scan> {
+    let mut found = Scan::default();
     for directory in directories(&layout.sandboxes())? {
         let record = Record::read(&directory)?;
         match (record, Process::read(&directory)?) {
-            (Some(record), Some(process)) => found.whole.push((directory, record, process)),
+            (Some(record), Some(process)) => found.intact.push((directory, record, process)),
             _ => {
-                removal::condemn(&directory, layout)?;
+                removal::move_to_trash(&directory, layout)?;
             }
         }
     }
@@ -58,26 +58,26 @@ fn directories(of: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(paths)
 }
 
-impl Found {
+impl Scan {
     /// The slots that may still be in use.
     pub(crate) fn slots(&self) -> Vec<u32> {
         let leftovers = self
             .leftovers
             .iter()
             .filter_map(|(_, record)| record.as_ref());
-        let whole = self.whole.iter().map(|(_, record, _)| record);
-        whole.chain(leftovers).map(|record| record.slot).collect()
+        let intact = self.intact.iter().map(|(_, record, _)| record);
+        intact.chain(leftovers).map(|record| record.slot).collect()
     }
 
-    /// Takes the whole ones back and removes the rest.
-    pub(crate) async fn settle(self, shared: &Arc<Shared>) {
+    /// Takes the intact ones back and removes the rest.
+    pub(crate) async fn recover(self, shared: &Arc<Shared>) {
         let mut groups: Vec<String> = Vec::new();
-        for (directory, record, process) in self.whole {
+        for (directory, record, process) in self.intact {
             let group = record.group.clone();
-            let sandbox = adopt(shared, directory, record, &process);
+            let sandbox = reattach(shared, directory, record, &process);
             if sandbox.live().is_some() {
                 groups.push(group);
-                sandbox.follow(shared);
+                sandbox.watch(shared);
             } else {
                 shared.pool.release(sandbox.record.slot);
             }
@@ -93,7 +93,7 @@ impl Found {
             }
             let behind = shared.clone();
             shared.behind.spawn(async move {
-                removal::finish(&behind, directory, own_volumes).await;
+                removal::remove_trashed(&behind, directory, own_volumes).await;
             });
         }
     }
@@ -123,7 +123,12 @@ async fn sweep_groups(tree: &Tree, in_use: &[String]) {
     }
 }
 
-fn adopt(shared: &Shared, directory: PathBuf, record: Record, process: &Process) -> Arc<Sandbox> {
+fn reattach(
+    shared: &Shared,
+    directory: PathBuf,
+    record: Record,
+    process: &Process,
+) -> Arc<Sandbox> {
     // Without its image the sandbox still runs; a lease only keeps the layers from being
     // removed.
     let lease = shared.images.lease_for(&record.image);
@@ -131,7 +136,7 @@ fn adopt(shared: &Shared, directory: PathBuf, record: Record, process: &Process)
         tracing::warn!(sandbox_id = %record.id, error = %error, "the image of a sandbox is gone");
     }
     let holds = (lease.ok(), shared.lock.clone());
-    match reach(shared, &directory, &record, process) {
+    match open_live(shared, &directory, &record, process) {
         Ok(Some(alive)) => {
             let state = match alive.group.is_frozen() {
                 Ok(true) => State::Paused,
@@ -150,7 +155,7 @@ fn adopt(shared: &Shared, directory: PathBuf, record: Record, process: &Process)
 }
 
 /// The descriptors of a sandbox whose PID 1 still is the one in its record.
-fn reach(
+fn open_live(
     shared: &Shared,
     directory: &Path,
     record: &Record,
@@ -164,7 +169,7 @@ fn reach(
     let Ok(pidfd) = rustix::process::pidfd_open(pid, PidfdFlags::empty()) else {
         return Ok(None);
     };
-    if !process.is_same() || is_gone(&pidfd) {
+    if !process.is_same() || has_exited(&pidfd) {
         return Ok(None);
     }
     let flags = OFlags::RDONLY | OFlags::CLOEXEC;
@@ -184,7 +189,7 @@ fn reach(
     }))
 }
 
-fn is_gone(pidfd: &std::os::fd::OwnedFd) -> bool {
+fn has_exited(pidfd: &std::os::fd::OwnedFd) -> bool {
     let mut watched = [rustix::event::PollFd::from_borrowed_fd(
         pidfd.as_fd(),
         rustix::event::PollFlags::IN,
@@ -199,7 +204,7 @@ fn is_gone(pidfd: &std::os::fd::OwnedFd) -> bool {
 /// How a sandbox ended that ended while no server was there: as its spawner wrote down, or
 /// unknown.
 fn exit(shared: &Shared, directory: &Path, record: &Record) -> Exit {
-    let status = recorded(directory);
+    let status = recorded_exit(directory);
     let at = std::fs::metadata(directory.join(crate::spawner::EXIT_FILE))
         .and_then(|metadata| metadata.modified())
         .ok()

@@ -44,12 +44,12 @@ pub(crate) struct Request {
     /// Number of layers.
     pub(crate) layers: usize,
     /// Where the prepared mounts go, in this order.
-    pub(crate) mounts: Vec<Target>,
+    pub(crate) mounts: Vec<MountTarget>,
 }
 
 /// Where a prepared mount goes.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Target {
+pub(crate) struct MountTarget {
     /// Absolute path in the sandbox.
     pub(crate) path: String,
     /// A directory, or else a file.
@@ -204,19 +204,19 @@ pub(crate) enum Report {
         pid: i32,
     },
     /// It, or the spawner before it, gave up.
-    Failed(Failure),
+    Failed(InitFailure),
 }
 
 /// Why a sandbox could not be made.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Failure {
+pub(crate) struct InitFailure {
     pub(crate) step: Step,
     pub(crate) errno: i32,
     /// The path or name it was about; may be empty.
     pub(crate) about: String,
 }
 
-impl Failure {
+impl InitFailure {
     pub(crate) fn new(step: Step, errno: Errno, about: impl Into<String>) -> Self {
         Self {
             step,

@@ -28,7 +28,7 @@ const PIECE_BYTES: usize = 64 * 1024;
 const LAST_BYTES: usize = 256;
 
 /// A log that is followed.
-pub(crate) struct Follower {
+pub(crate) struct LogFollower {
     log: Arc<File>,
     watch: AsyncFd<OwnedFd>,
     /// What was given out ends here in the file, with these bytes.
@@ -38,7 +38,7 @@ pub(crate) struct Follower {
     half: Vec<u8>,
 }
 
-impl Follower {
+impl LogFollower {
     /// Opens the log; answers its newest lines as well.
     pub(crate) fn open(path: &Path, query: LogQuery) -> io::Result<(Self, String)> {
         let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
@@ -189,7 +189,7 @@ mod tests {
         let path = directory.path().join("log");
         let mut log = File::create(&path).unwrap();
         log.write_all(b"old\n").unwrap();
-        let (follower, first) = Follower::open(&path, ALL).unwrap();
+        let (follower, first) = LogFollower::open(&path, ALL).unwrap();
         assert_eq!(first, "old\n");
         let (send, mut pieces) = mpsc::channel(1);
         let (end, ended) = tokio::sync::oneshot::channel::<()>();

@@ -28,21 +28,21 @@ const DISK_FILE: &str = "disk.img";
 pub(crate) const BYTES_MIN: u64 = 4 << 20;
 
 /// Where the program is on machines whose PATH leaves out what only root uses.
-const PLACES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
+const MKFS_DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
 
 /// What bounded layers are made with.
 #[derive(Debug, Clone)]
-pub(crate) struct Maker {
+pub(crate) struct DiskImages {
     mkfs: PathBuf,
 }
 
-impl Maker {
+impl DiskImages {
     /// `None` where this machine cannot make any; the text says what would mend that.
     pub(crate) fn find() -> Result<Self, &'static str> {
         if !Path::new("/dev/loop-control").exists() {
             return Err("the kernel has no loop devices; run: modprobe loop");
         }
-        let places = PLACES
+        let places = MKFS_DIRECTORIES
             .iter()
             .map(|place| Path::new(place).join("mkfs.ext4"));
         let found = places.into_iter().find(|path| path.is_file());
@@ -62,7 +62,7 @@ impl Maker {
             .open(&path)?;
         file.set_len(bytes)?;
         self.format(&path)?;
-        let (device, source) = sys::show_as_device(file.as_fd())?;
+        let (device, source) = sys::attach_loop_device(file.as_fd())?;
         let context = rustix::mount::fsopen(c"ext4", FsOpenFlags::FSOPEN_CLOEXEC)?;
         rustix::mount::fsconfig_set_string(&context, "source", source.as_str())?;
         // A file that was just made is all zeros: there is nothing to initialise behind our back.

@@ -21,21 +21,21 @@ type Outcome = Result<Arc<Lease>, Error>;
 
 /// Pulls under way.
 #[derive(Default)]
-pub(super) struct Flights {
-    active: Mutex<HashMap<Key, Arc<Flight>>>,
+pub(super) struct SharedPulls {
+    active: Mutex<HashMap<PullKey, Arc<SharedPull>>>,
 }
 
 /// What makes two pulls the same. Credentials are part of it, or a caller without any would
 /// receive what another's opened.
 #[derive(Clone, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct PullKey {
     reference: String,
     os: String,
     arch: String,
     credentials: Option<Digest>,
 }
 
-impl Key {
+impl PullKey {
     pub(super) fn new(
         reference: &Reference,
         platform: &Platform,
@@ -55,7 +55,7 @@ impl Key {
 }
 
 /// One pull as its waiters see it.
-pub(super) struct Flight {
+pub(super) struct SharedPull {
     outcome: watch::Sender<Option<Outcome>>,
     listeners: Mutex<Listeners>,
     pub(super) cancel: CancellationToken,
@@ -68,7 +68,7 @@ struct Listeners {
     senders: Vec<mpsc::Sender<PullProgress>>,
 }
 
-impl Flight {
+impl SharedPull {
     pub(super) fn tell(&self, event: &PullProgress) {
         let mut listeners = self.listeners.lock().expect("no panic while held");
         if matches!(event, PullProgress::Resolved { .. }) {
@@ -94,9 +94,9 @@ impl Flight {
 
 /// One who waits. The last to go takes the pull along.
 pub(super) struct Waiter<'a> {
-    flights: &'a Flights,
-    key: Key,
-    flight: Arc<Flight>,
+    pulls: &'a SharedPulls,
+    key: PullKey,
+    shared: Arc<SharedPull>,
     /// Taken only when the waiter goes.
     outcome: Option<watch::Receiver<Option<Outcome>>>,
 }
@@ -113,40 +113,40 @@ impl Waiter<'_> {
 
 impl Drop for Waiter<'_> {
     fn drop(&mut self) {
-        let mut active = self.flights.active();
+        let mut active = self.pulls.active();
         // Under the lock nobody joins, so nobody left now means nobody ever.
         drop(self.outcome.take());
-        if self.flight.outcome.receiver_count() == 0 {
-            self.flight.cancel.cancel();
-            forget(&mut active, &self.key, &self.flight);
+        if self.shared.outcome.receiver_count() == 0 {
+            self.shared.cancel.cancel();
+            forget(&mut active, &self.key, &self.shared);
         }
     }
 }
 
-/// The pull's own end of a flight. However the pull ends, a panic included, its waiters hear of
+/// The pull's own end of a shared. However the pull ends, a panic included, its waiters hear of
 /// it.
-pub(super) struct Pilot {
-    pub(super) flight: Arc<Flight>,
-    key: Key,
+pub(super) struct PullOwner {
+    pub(super) shared: Arc<SharedPull>,
+    key: PullKey,
 }
 
-impl Pilot {
-    pub(super) fn land(self, flights: &Flights, outcome: Result<Lease, Error>) {
-        forget(&mut flights.active(), &self.key, &self.flight);
-        self.flight
+impl PullOwner {
+    pub(super) fn complete(self, pulls: &SharedPulls, outcome: Result<Lease, Error>) {
+        forget(&mut pulls.active(), &self.key, &self.shared);
+        self.shared
             .outcome
             .send_replace(Some(outcome.map(Arc::new)));
     }
 }
 
-impl Drop for Pilot {
+impl Drop for PullOwner {
     fn drop(&mut self) {
-        self.flight.outcome.send_if_modified(|outcome| {
+        self.shared.outcome.send_if_modified(|outcome| {
             let has_crashed = outcome.is_none();
             outcome.get_or_insert(Err(Error::Cancelled));
             has_crashed
         });
-        self.flight
+        self.shared
             .listeners
             .lock()
             .expect("no panic while held")
@@ -155,53 +155,53 @@ impl Drop for Pilot {
     }
 }
 
-impl Flights {
+impl SharedPulls {
     /// Joins the pull of this key; where there is none, whoever joins must fly it.
     pub(super) fn join(
         &self,
-        key: Key,
+        key: PullKey,
         progress: Option<mpsc::Sender<PullProgress>>,
-    ) -> (Waiter<'_>, Option<Pilot>) {
+    ) -> (Waiter<'_>, Option<PullOwner>) {
         let mut active = self.active();
-        let mut pilot = None;
-        let flight = Arc::clone(active.entry(key.clone()).or_insert_with(|| {
-            let flight = Arc::new(Flight {
+        let mut owner = None;
+        let shared = Arc::clone(active.entry(key.clone()).or_insert_with(|| {
+            let shared = Arc::new(SharedPull {
                 outcome: watch::Sender::new(None),
                 listeners: Mutex::default(),
                 cancel: CancellationToken::new(),
             });
-            pilot = Some(Pilot {
-                flight: Arc::clone(&flight),
+            owner = Some(PullOwner {
+                shared: Arc::clone(&shared),
                 key: key.clone(),
             });
-            flight
+            shared
         }));
         if let Some(sender) = progress {
-            flight.listen(sender);
+            shared.listen(sender);
         }
-        let outcome = Some(flight.outcome.subscribe());
+        let outcome = Some(shared.outcome.subscribe());
         drop(active);
         (
             Waiter {
-                flights: self,
+                pulls: self,
                 key,
-                flight,
+                shared,
                 outcome,
             },
-            pilot,
+            owner,
         )
     }
 
-    fn active(&self) -> MutexGuard<'_, HashMap<Key, Arc<Flight>>> {
+    fn active(&self) -> MutexGuard<'_, HashMap<PullKey, Arc<SharedPull>>> {
         self.active.lock().expect("no panic while held")
     }
 }
 
-/// Takes a flight off the list, unless another has taken its place.
-fn forget(active: &mut HashMap<Key, Arc<Flight>>, key: &Key, flight: &Arc<Flight>) {
+/// Takes a shared off the list, unless another has taken its place.
+fn forget(active: &mut HashMap<PullKey, Arc<SharedPull>>, key: &PullKey, shared: &Arc<SharedPull>) {
     if active
         .get(key)
-        .is_some_and(|listed| Arc::ptr_eq(listed, flight))
+        .is_some_and(|listed| Arc::ptr_eq(listed, shared))
     {
         active.remove(key);
     }

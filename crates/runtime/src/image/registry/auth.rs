@@ -9,25 +9,25 @@ use reqwest::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Response, Url};
 use secrecy::ExposeSecret as _;
 
-use super::{Failure, bounded_body, innermost};
+use super::{RequestError, bounded_body, innermost};
 
 /// A token is a few kilobytes at most.
 const TOKEN_BYTES_MAX: u64 = 256 << 10;
 
 /// The `Authorization` header that worked last.
 #[derive(Default)]
-pub(super) struct Access {
+pub(super) struct Authorization {
     header: Mutex<Option<HeaderValue>>,
 }
 
-impl Access {
+impl Authorization {
     pub(super) fn header(&self) -> Option<HeaderValue> {
         self.header.lock().expect("no panic while held").clone()
     }
 
-    fn set(&self, text: &str) -> Result<(), Failure> {
+    fn set(&self, text: &str) -> Result<(), RequestError> {
         let mut value = HeaderValue::from_str(text)
-            .map_err(|_| Failure::Broken("the token cannot be a header's value".to_owned()))?;
+            .map_err(|_| RequestError::Broken("the token cannot be a header's value".to_owned()))?;
         value.set_sensitive(true);
         *self.header.lock().expect("no panic while held") = Some(value);
         Ok(())
@@ -41,8 +41,8 @@ impl Access {
         api: &Url,
         repository: &str,
         auth: Option<&RegistryAuth>,
-    ) -> Result<(), Failure> {
-        let refused = || Failure::Status(refusal.status(), "it wants credentials".to_owned());
+    ) -> Result<(), RequestError> {
+        let refused = || RequestError::Status(refusal.status(), "it wants credentials".to_owned());
         let challenges: Vec<Challenge> = refusal
             .headers()
             .get_all(WWW_AUTHENTICATE)
@@ -72,18 +72,19 @@ async fn token(
     api: &Url,
     repository: &str,
     auth: Option<&RegistryAuth>,
-) -> Result<String, Failure> {
+) -> Result<String, RequestError> {
     #[derive(serde::Deserialize)]
     struct Answer {
         token: Option<String>,
         access_token: Option<String>,
     }
     let realm = challenge.get("realm").unwrap_or_default();
-    let mut url = Url::parse(realm)
-        .map_err(|e| Failure::Broken(format!("its token service {realm:?} is no address: {e}")))?;
+    let mut url = Url::parse(realm).map_err(|e| {
+        RequestError::Broken(format!("its token service {realm:?} is no address: {e}"))
+    })?;
     // Credentials that would have travelled by TLS must not be sent in the clear.
     if api.scheme() == "https" && url.scheme() != "https" {
-        return Err(Failure::Broken(format!(
+        return Err(RequestError::Broken(format!(
             "its token service {realm:?} is not reached by TLS"
         )));
     }
@@ -96,13 +97,12 @@ async fn token(
     if let Some(auth) = auth {
         request = request.header(AUTHORIZATION, basic(auth));
     }
-    let response = request
-        .send()
-        .await
-        .map_err(|e| Failure::Broken(format!("its token service failed: {}", innermost(&e))))?;
+    let response = request.send().await.map_err(|e| {
+        RequestError::Broken(format!("its token service failed: {}", innermost(&e)))
+    })?;
     let status = response.status();
     if !status.is_success() {
-        return Err(Failure::Status(
+        return Err(RequestError::Status(
             status,
             "its token service refused".to_owned(),
         ));
@@ -111,7 +111,7 @@ async fn token(
     serde_json::from_slice::<Answer>(&bytes)
         .ok()
         .and_then(|answer| answer.token.or(answer.access_token))
-        .ok_or_else(|| Failure::Broken("its token service gave no token".to_owned()))
+        .ok_or_else(|| RequestError::Broken("its token service gave no token".to_owned()))
 }
 
 /// One way to authenticate, from a `WWW-Authenticate` header.
@@ -200,7 +200,8 @@ mod tests {
         let challenge = Challenge::parse("Bearer realm=\"http://127.0.0.1:1/token\"").unwrap();
         let api = Url::parse("https://registry.example/v2/").unwrap();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let Err(Failure::Broken(message)) = token(&http, &challenge, &api, "a", None).await else {
+        let Err(RequestError::Broken(message)) = token(&http, &challenge, &api, "a", None).await
+        else {
             panic!("it was asked");
         };
         assert!(message.contains("not reached by TLS"), "{message}");
