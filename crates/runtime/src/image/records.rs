@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, MutexGuard};
 
+use api::error_chain;
 use api::id::SnapshotId;
 use jiff::Timestamp;
 
@@ -80,7 +81,7 @@ impl Inner {
         if has_displaced && self.may_collect.load(Ordering::Acquire) {
             // The image is here either way; what it replaced can wait for the next time.
             if let Err(error) = self.collect() {
-                tracing::warn!(%error, "images could not be tidied up");
+                tracing::warn!(error = %error_chain(&error), "images could not be tidied up");
             }
         }
         Ok(lease)

@@ -15,6 +15,7 @@ pub(super) use download::WriteGuard;
 use std::sync::OnceLock;
 use std::time::Duration;
 
+use api::error_chain;
 use backon::{ExponentialBuilder, Retryable as _};
 use lifecycle::backend::RegistryAuth;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
@@ -284,7 +285,7 @@ impl Session<'_> {
     fn explain_passing(&self, endpoint: &Endpoint, path: &str, failure: RequestError) -> Error {
         let error = self.explain(endpoint, path, failure);
         if !endpoint.is_origin {
-            tracing::warn!(mirror = %endpoint.host, %error, "a mirror failed; going on without it");
+            tracing::warn!(mirror = %endpoint.host, error = %error_chain(&error), "a mirror failed; going on without it");
         }
         error
     }

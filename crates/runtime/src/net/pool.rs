@@ -9,6 +9,7 @@ use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use api::error_chain;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -312,7 +313,7 @@ impl Inner {
             firewall::remove(&self.config)
         });
         if let Err(error) = removed.and_then(|removed| removed) {
-            tracing::warn!(%error, "the firewall table was not removed");
+            tracing::warn!(error = %error_chain(&error), "the firewall table was not removed");
         }
     }
 

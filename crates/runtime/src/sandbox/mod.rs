@@ -30,6 +30,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use api::error_chain;
 use api::id::SandboxId;
 use jiff::Timestamp;
 use lifecycle::backend::{Error, Event, Exit, Observed, ObservedState};
@@ -277,7 +278,7 @@ impl Sandbox {
         if let Some(alive) = self.live()
             && let Err(error) = alive.group.thaw()
         {
-            tracing::warn!(sandbox_id = %self.id(), error = %error, "thawing a killed sandbox failed");
+            tracing::warn!(sandbox_id = %self.id(), error = %error_chain(&error), "thawing a killed sandbox failed");
         }
         Ok(())
     }
@@ -367,7 +368,7 @@ pub(crate) async fn release_resources(shared: &Shared, group: &Group, slot: u32)
     };
     if let Err(error) = emptied {
         // The next start sweeps it.
-        tracing::warn!(cgroup = group.name(), error = %error, "a cgroup could not be removed");
+        tracing::warn!(cgroup = group.name(), error = %error_chain(&error), "a cgroup could not be removed");
     }
     shared.pool.release(slot);
 }

@@ -11,6 +11,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::error_chain;
 use jiff::Timestamp;
 use lifecycle::backend::Exit;
 use rustix::fs::{Mode, OFlags};
@@ -105,7 +106,7 @@ async fn sweep_groups(tree: &Tree, in_use: &[String]) {
     let names = match tree.list() {
         Ok(names) => names,
         Err(error) => {
-            tracing::warn!(error = %error, "the cgroups of earlier sandboxes cannot be listed");
+            tracing::warn!(error = %error_chain(&error), "the cgroups of earlier sandboxes cannot be listed");
             return;
         }
     };
@@ -118,7 +119,7 @@ async fn sweep_groups(tree: &Tree, in_use: &[String]) {
             Err(error) => Err(error),
         };
         if let Err(error) = removed {
-            tracing::warn!(cgroup = name, error = %error, "a leftover cgroup could not be removed");
+            tracing::warn!(cgroup = name, error = %error_chain(&error), "a leftover cgroup could not be removed");
         }
     }
 }
@@ -133,7 +134,7 @@ fn reattach(
     // removed.
     let lease = shared.images.lease_for(&record.image);
     if let Err(error) = &lease {
-        tracing::warn!(sandbox_id = %record.id, error = %error, "the image of a sandbox is gone");
+        tracing::warn!(sandbox_id = %record.id, error = %error_chain(error), "the image of a sandbox is gone");
     }
     let holds = (lease.ok(), shared.lock.clone());
     match open_live(shared, &directory, &record, process) {
