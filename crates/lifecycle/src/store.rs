@@ -159,15 +159,27 @@ pub enum Error {
         /// Why and what to do.
         message: String,
     },
-    /// Another process holds it.
+    /// Another server holds it.
     #[error(
-        "the {store} store at {location} is locked by another process; stop the other server or give this one its own store"
+        "the {store} store at {location} is locked by another server; stop the other server or give this one its own store"
     )]
     Locked {
         /// Which kind.
         store: &'static str,
         /// Where.
         location: String,
+    },
+    /// Another program has a transaction in it and did not end it in time.
+    #[error(
+        "the {store} store at {location} was busy for too long: {message}; end the program that has it open, such as a backup or a database shell"
+    )]
+    Busy {
+        /// Which kind.
+        store: &'static str,
+        /// Where.
+        location: String,
+        /// What the database said.
+        message: String,
     },
     /// It is damaged.
     #[error(

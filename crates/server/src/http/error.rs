@@ -297,6 +297,7 @@ fn of_store(error: &store::Error) -> Answer {
         }
         store::Error::Unavailable { .. }
         | store::Error::Locked { .. }
+        | store::Error::Busy { .. }
         | store::Error::Corrupt { .. }
         | store::Error::TooNew { .. }
         | store::Error::Failed { .. }

@@ -8,7 +8,7 @@
 //! The file holds the access tokens of sandboxes, so only its owner may read it. A lock file
 //! beside it keeps a second server away for as long as the first lives, however that ends.
 
-use std::fs::{DirBuilder, File, OpenOptions, Permissions};
+use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -91,7 +91,10 @@ impl Sqlite {
             .busy_timeout(patience);
         let pool = SqlitePoolOptions::new()
             .max_connections(CONNECTIONS)
-            .min_connections(1)
+            // A minimum would have a task of the pool open a connection beside the first one. Of two
+            // connections that turn a new file into a write-ahead log at once SQLite refuses one
+            // with SQLITE_BUSY, without waiting: it reads already, and waiting could be for ever.
+            .min_connections(0)
             .acquire_timeout(ACQUIRE)
             // A reader that had to wait should not make the log grow for ever.
             .idle_timeout(None)
@@ -154,9 +157,11 @@ fn prepare(path: &Path) -> io::Result<File> {
         .write(true)
         .mode(0o600)
         .open(with_suffix(path, ".lock"))?;
-    if lock.try_lock().is_err() {
-        return Err(io::ErrorKind::ResourceBusy.into());
-    }
+    lock.try_lock().map_err(|error| match error {
+        TryLockError::WouldBlock => io::ErrorKind::ResourceBusy.into(),
+        // Such as ENOLCK, or a filesystem that has no locks.
+        TryLockError::Error(error) => error,
+    })?;
     // SQLite gives its log the rights of the file it belongs to.
     let file = OpenOptions::new()
         .create(true)
@@ -269,7 +274,11 @@ fn explain(location: &str, action: &'static str, error: &sqlx::Error) -> Error {
         .map(|code| code & 0xff);
     let message = database.map_or_else(|| error.to_string(), |e| e.message().to_owned());
     match number {
-        Some(code::BUSY | code::LOCKED) => Error::Locked { store, location },
+        Some(code::BUSY | code::LOCKED) => Error::Busy {
+            store,
+            location,
+            message,
+        },
         Some(code::FULL) => Error::Full { store, location },
         Some(code::CORRUPT | code::NOTADB) => Error::Corrupt {
             store,

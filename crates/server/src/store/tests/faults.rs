@@ -4,6 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
 use lifecycle::store::{Error, Store, Write};
+use sqlx::ConnectOptions as _;
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 
 use super::server::PostgresServer;
 use super::{event, names, record, write};
@@ -41,6 +43,31 @@ async fn a_second_server_is_kept_away_until_the_first_is_gone() {
     assert!(matches!(refused(&path).await, Error::Locked { .. }));
     drop(first);
     Sqlite::open(&path).await.unwrap();
+}
+
+/// Why the first connection to a new file is opened alone: while another one begins to write, as to
+/// make the file a write-ahead log, SQLite refuses to do so too and does not wait, because this
+/// connection already reads. A pool with a minimum of connections opens one in a task of its own,
+/// now and then beside the first, and the server was told that another process had its store.
+#[tokio::test]
+async fn a_new_store_is_opened_by_one_connection() {
+    let patience = std::time::Duration::from_secs(3600);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("begun.db");
+    let plain = SqliteConnectOptions::new()
+        .filename(&path)
+        .create_if_missing(true)
+        .busy_timeout(patience);
+    let mut writer = plain.connect().await.unwrap();
+    let writing = "BEGIN IMMEDIATE";
+    sqlx::raw_sql(writing).execute(&mut writer).await.unwrap();
+    let log = plain.journal_mode(SqliteJournalMode::Wal);
+    let error = log.connect().await.expect_err("it is refused");
+    assert!(error.to_string().contains("locked"), "{error}");
+
+    let store = Sqlite::open(&directory.path().join("store.db")).await;
+    let pool = store.as_ref().unwrap().pool();
+    assert_eq!(pool.options().get_min_connections(), 0);
 }
 
 #[tokio::test]
@@ -137,8 +164,8 @@ async fn a_lock_of_another_program_is_told_and_nothing_is_written() {
         writes: vec![Write::Settle],
     };
     let refused = store.apply(&[batch]).await;
-    assert!(matches!(refused, Err(Error::Locked { .. })), "{refused:?}");
-    assert!(matches!(store.health().await, Err(Error::Locked { .. })));
+    assert!(matches!(refused, Err(Error::Busy { .. })), "{refused:?}");
+    assert!(matches!(store.health().await, Err(Error::Busy { .. })));
     sqlx::raw_sql("ROLLBACK")
         .execute(&mut *other)
         .await
