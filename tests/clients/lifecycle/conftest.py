@@ -29,6 +29,13 @@ API_KEY = "a-key-for-tests"
 # The server says READY=1 within this, also on a machine that is busy with other tests.
 START_SECONDS_MAX = 60
 
+# A shell has its background jobs ignore SIGINT and SIGQUIT, nohup SIGHUP, and programs that are started
+# inherit that: osb, rightly, would not be ended by them. A handler is not inherited: what the tests
+# start has the default action, wherever the tests themselves were started.
+for ended_by in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
+    if signal.getsignal(ended_by) == signal.SIG_IGN:
+        signal.signal(ended_by, signal.default_int_handler)
+
 
 async def done(value):
     """The value, or what awaiting it gives."""
