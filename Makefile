@@ -24,6 +24,10 @@ test-escape: ## Hostile programs in real sandboxes, and what they must not be ab
 	cargo build --locked -p execd
 	cargo test --locked -p runtime --test escape
 
+.PHONY: test-fresh
+test-fresh: ## Set-up, quickstart and every suite's first minute in a bare Debian (root).
+	tools/fresh
+
 .PHONY: setup
 setup: ## Install what building and testing need.
 	tools/setup test
