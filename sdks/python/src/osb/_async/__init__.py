@@ -1,0 +1,1 @@
+"""The asynchronous client, and the source that the blocking one is made from."""

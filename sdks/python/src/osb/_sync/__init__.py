@@ -1,0 +1,1 @@
+"""The blocking client: `net` is written by hand, everything else is made from `osb._async`."""

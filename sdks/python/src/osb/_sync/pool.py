@@ -1,0 +1,164 @@
+# Made from osb/_async/pool.py by make-sync. Do not edit.
+"""A pool of sandboxes on the client's side: some are kept ready, so that taking one costs one request.
+The server sees nothing but sandboxes being made and ended.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from .._durations import Seconds, seconds
+from ..errors import OsbError, PoolClosed, PoolEmpty, TimedOut
+from ..pool_status import PoolStatus
+from . import net
+from .client import Client
+from .sandbox import DEFAULT_LIFETIME, READY_TIMEOUT, Sandbox
+
+# Failures in a row after which the pool waits before it tries again, as in the other SDKs.
+DEGRADED_AFTER = 3
+# How long it then waits, in seconds. There is no event to wait for: the server is busy or away.
+DEGRADED_DELAY = 1.0
+# A sandbox waits in the pool at most this long, in seconds.
+IDLE_TIMEOUT = 24 * 3600.0
+
+
+class Pool:
+    """Sandboxes that are kept ready. Leaving its block shuts it down.
+
+    `max_idle` are kept ready, `concurrency` made at once. `on_empty` is `create` (make one for the caller)
+    or `fail` (with `PoolEmpty`). Everything else is what `Sandbox.create` takes.
+    """
+
+    def __init__(
+        self, image: str | None = None, *, max_idle: int = 1, concurrency: int = 8, on_empty: str = "create",
+        idle_timeout: Seconds = IDLE_TIMEOUT, acquire_timeout: Seconds = READY_TIMEOUT,
+        client: Client | None = None, **sandbox: Any,
+    ) -> None:
+        self.max_idle = max_idle
+        self._client = client or Client()
+        self._sandbox = {"image": image, **sandbox}
+        self._concurrency = max(1, concurrency)
+        self._on_empty = on_empty
+        self._idle_timeout = seconds(idle_timeout)
+        self._acquire_timeout = seconds(acquire_timeout)
+        self._idle: deque[tuple[Sandbox, float]] = deque()
+        self._warming = 0
+        self._failures = 0
+        self._is_closed = False
+        self._changed = net.Signal()
+        self._keeper: net.Task | None = None
+
+    def __enter__(self) -> Pool:
+        self.start()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self.shutdown()
+
+    def start(self) -> None:
+        """Begins to keep sandboxes ready."""
+        if self._keeper is None:
+            self._keeper = net.Task(self._keep)
+
+    @property
+    def status(self) -> PoolStatus:
+        """How it stands."""
+        return PoolStatus(len(self._idle), self._warming, self.max_idle, self._failures >= DEGRADED_AFTER)
+
+    def acquire(self, lifetime: Seconds = DEFAULT_LIFETIME) -> Sandbox:
+        """Takes a sandbox that is ready; it then lives for so many seconds and belongs to the caller."""
+        while True:
+            if self._is_closed:
+                raise PoolClosed()
+            if not self._idle:
+                break
+            # The one that waited longest, so that all are used.
+            sandbox, _ = self._idle.popleft()
+            self._changed.notify()
+            try:
+                sandbox._ready(self._acquire_timeout)
+                sandbox.renew(lifetime)
+            except OsbError:
+                # It died while it waited; the next may not have.
+                _discard(sandbox)
+                continue
+            return sandbox
+        if self._on_empty == "fail":
+            raise PoolEmpty()
+        return self._make(seconds(lifetime))
+
+    def _make(self, lifetime: float) -> Sandbox:
+        return Sandbox.create(**{**self._sandbox, "client": self._client, "lifetime": lifetime})
+
+    def resize(self, max_idle: int) -> None:
+        """Keeps this many ready from now on; what is too much is ended."""
+        self.max_idle = max_idle
+        self._changed.notify()
+        while len(self._idle) > max_idle:
+            _discard(self._idle.popleft()[0])
+
+    def wait_until_warm(self, timeout: Seconds = READY_TIMEOUT) -> None:
+        """Waits until as many are ready as should be; fails when making them does."""
+        deadline = net.now() + seconds(timeout)
+        while True:
+            wait = self._changed.waiter()
+            status = self.status
+            if status.idle >= status.max_idle:
+                return
+            if status.is_degraded:
+                raise PoolEmpty()
+            left = deadline - net.now()
+            if left <= 0 or not wait(left):
+                raise TimedOut("warming the pool", seconds(timeout))
+
+    def shutdown(self) -> None:
+        """Stops, and ends every sandbox that is ready."""
+        self._is_closed = True
+        self._changed.notify()
+        if self._keeper is not None:
+            # The keeper ends when what it is making is made.
+            self._keeper.join()
+        while self._idle:
+            _discard(self._idle.popleft()[0])
+
+    def _keep(self) -> None:
+        """Makes what is missing, throws away what waited too long."""
+        making: list[net.Task] = []
+        while not self._is_closed:
+            wait = self._changed.waiter()
+            while self._warming < self._concurrency and len(self._idle) + self._warming < self.max_idle:
+                self._warming += 1
+                making.append(net.Task(self._warm))
+            left = None
+            if self._idle:
+                left = self._idle[0][1] + self._idle_timeout - net.now()
+                if left <= 0:
+                    _discard(self._idle.popleft()[0])
+                    continue
+            wait(left)
+        for task in making:
+            task.join()
+
+    def _warm(self) -> None:
+        try:
+            # An idle sandbox must outlive its time in the pool by at least one use.
+            sandbox = self._make(self._idle_timeout + DEFAULT_LIFETIME)
+            self._failures = 0
+            self._idle.append((sandbox, net.now()))
+        except OsbError:
+            self._failures += 1
+            self._changed.notify()
+            if self._failures >= DEGRADED_AFTER:
+                net.sleep(DEGRADED_DELAY)
+        finally:
+            self._warming -= 1
+            self._changed.notify()
+
+
+def _discard(sandbox: Sandbox) -> None:
+    try:
+        sandbox.kill()
+    except OsbError:
+        # It ends by itself when this does not work.
+        pass

@@ -1,0 +1,3 @@
+"""The version of this package, which its requests carry."""
+
+VERSION = "0.1.0"
