@@ -5,7 +5,6 @@
 use api::error::ErrorBody;
 use api::json;
 use api::sandbox::CreateSandboxRequest;
-use api::validate::CreateRules;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|body: &[u8]| {
@@ -16,9 +15,7 @@ fuzz_target!(|body: &[u8]| {
             return;
         }
     };
-    if let Err(problems) = request.validate(CreateRules {
-        timeout_seconds_max: Some(86_400),
-    }) {
+    if let Err(problems) = request.validate() {
         assert!(!problems.is_empty());
         let answer = serde_json::to_vec(&ErrorBody::from_problems("body", &problems));
         assert!(answer.expect("an answer is plain data").len() < 512 * 1024);

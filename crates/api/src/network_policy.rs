@@ -24,6 +24,14 @@ pub struct NetworkPolicy {
 }
 
 impl NetworkPolicy {
+    /// Everything may be reached.
+    pub fn allow_all() -> Self {
+        Self {
+            default_action: Some(PolicyAction::Allow),
+            egress: Vec::new(),
+        }
+    }
+
     /// What happens where no rule matches.
     pub fn fallback(&self) -> PolicyAction {
         self.default_action.unwrap_or_default()

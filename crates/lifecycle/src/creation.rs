@@ -1,5 +1,5 @@
-//! Asking for a sandbox: what the backend can honour, idempotency keys, and handing over to the
-//! owner task that makes it.
+//! Asking for a sandbox: admission, idempotency keys, and handing over to the owner task that
+//! makes it.
 //!
 //! Everything after the hand-over happens in the owner's task. A client that goes away while it
 //! waits leaves a sandbox that can be found by its key or its metadata.
@@ -11,15 +11,15 @@ use jiff::SignedDuration;
 use secrecy::SecretString;
 use tokio::sync::oneshot;
 
-use crate::backend::{Capabilities, Network, Source};
-use crate::behalf::Behalf;
+use crate::admission::{self, Admitted};
+use crate::caller::{AuditContext, Caller};
 use crate::deadlines;
 use crate::error::Error;
 use crate::machine::after;
 use crate::owner;
 use crate::recipe::{Recipe, fingerprint};
-use crate::sandbox::{CreateRequest, Reason, Sandbox, SnapshotState, State, Status};
-use crate::service::{Creation, IdempotencyKey};
+use crate::sandbox::{CreateRequest, Reason, Sandbox, State, Status};
+use crate::service::Creation;
 use crate::shared::Shared;
 use crate::store::{self, KeyRecord, SandboxRecord};
 
@@ -46,39 +46,33 @@ impl KeyLocks {
     }
 }
 
+/// Admits a request and makes its sandbox, or finds the one that an earlier request with the same
+/// idempotency key made.
 pub(crate) async fn create(
     shared: &Arc<Shared>,
     keys: &KeyLocks,
+    caller: &Caller,
     request: CreateRequest,
-    key: Option<IdempotencyKey>,
-    by: Option<Behalf>,
+    key: Option<&str>,
 ) -> Result<Creation, Error> {
-    check(
-        &request,
-        shared.backend.capabilities(),
-        shared.backend.name(),
-    )?;
-    if let Source::Snapshot(id) = &request.source {
-        let state = shared.snapshots.get(id)?.state;
-        if state != SnapshotState::Ready {
-            let (id, action) = (id.clone(), "create a sandbox from it");
-            return Err(Error::SnapshotWrongState {
-                id,
-                action,
-                state,
-                wanted: "Ready",
-            });
-        }
-    }
+    let limits = admission::Limits {
+        rules: &shared.config.rules,
+        capabilities: shared.backend.capabilities(),
+        backend: shared.backend.name(),
+        snapshots: &shared.snapshots,
+    };
+    let request = admission::admit(caller, request, &limits)?;
+    let audit = caller.audit.as_ref();
     let Some(key) = key else {
-        let sandbox = begin(shared, &request, None, by).await?;
+        let sandbox = begin(shared, &request, None, audit).await?;
         return Ok(Creation {
             sandbox,
             is_replay: false,
         });
     };
-    // A principal has no line break in its name, so two pairs never read the same.
-    let key = format!("{}\n{}", key.principal, key.key);
+    // Keys of different callers never meet. A caller has no line break in its name, so two pairs
+    // never read the same.
+    let key = format!("{}\n{key}", caller.name);
     let lock = keys.of(&key);
     let _turn = lock.lock().await;
     let fingerprint = fingerprint(&request);
@@ -95,7 +89,7 @@ pub(crate) async fn create(
                 None => continue,
             }
         }
-        match begin(shared, &request, Some((&key, &fingerprint)), by.clone()).await {
+        match begin(shared, &request, Some((&key, &fingerprint)), audit).await {
             // Another server, or a request whose client went away, was first.
             Err(Error::KeyConflict) => {}
             other => {
@@ -143,15 +137,17 @@ async fn replay(
 /// Hands the request over to a new owner task and waits for its answer.
 async fn begin(
     shared: &Arc<Shared>,
-    request: &CreateRequest,
+    admitted: &Admitted,
     key: Option<(&str, &str)>,
-    by: Option<Behalf>,
+    audit: Option<&AuditContext>,
 ) -> Result<Arc<Sandbox>, Error> {
     let now = shared.clock.now();
-    let recipe = Recipe::new(request);
+    let request = admitted.request();
+    let recipe = Recipe::new(admitted);
     let id = uuid::Uuid::new_v4().to_string();
     let sandbox = Sandbox {
         id: id.try_into().expect("a UUID is a valid id"),
+        tenant: admitted.tenant().clone(),
         origin: recipe.origin(),
         platform: request.platform.clone(),
         entrypoint: request.entrypoint.clone(),
@@ -182,6 +178,7 @@ async fn begin(
         sandbox,
         recipe: Some(recipe),
     };
+    let by = audit.cloned();
     owner::spawn(shared, record, owner::Origin::New { key, reply, by });
     answer.await.unwrap_or(Err(Error::ShuttingDown))
 }
@@ -189,45 +186,4 @@ async fn begin(
 /// 256 bits that nobody can guess.
 fn new_token() -> SecretString {
     SecretString::from(hex::encode(rand::random::<[u8; 32]>()))
-}
-
-/// Refuses what the backend could not honour, before anything is made.
-fn check(request: &CreateRequest, can: Capabilities, name: &str) -> Result<(), Error> {
-    let refuse = |field, what: &str| {
-        let message = format!("the {name} backend cannot {what} on this machine");
-        Err(Error::Unsupported { field, message })
-    };
-    let asks_gpus = request.limits.gpus.is_some_and(|count| count > 0);
-    if asks_gpus && !can.gpu {
-        return refuse("resourceLimits.gpu", "give GPUs to a sandbox");
-    }
-    if request.limits.disk_bytes.is_some() && !can.disk_limit {
-        return refuse("resourceLimits.disk", "limit the size of a sandbox's disk");
-    }
-    if request.network == Network::None && !can.network_none {
-        return refuse("network", "cut a sandbox off the network");
-    }
-    if matches!(request.source, Source::Snapshot(_)) && !can.snapshot {
-        return refuse("snapshotId", "make sandboxes from snapshots");
-    }
-    match &request.platform {
-        Some(platform) if !can.foreign_platform && !is_native(platform) => refuse(
-            "platform",
-            &format!(
-                "run {}/{}, another platform than its own,",
-                platform.os, platform.arch
-            ),
-        ),
-        _ => Ok(()),
-    }
-}
-
-/// Whether the platform is the server's own, in Go's names.
-fn is_native(platform: &crate::backend::Platform) -> bool {
-    let arch = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    platform.os == "linux" && platform.arch == arch
 }

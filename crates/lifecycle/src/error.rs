@@ -23,33 +23,33 @@ pub enum Error {
     /// The sandbox is in a state that does not allow this.
     #[error("sandbox {id} is {state}; to {action} it must be {wanted}")]
     WrongState {
-        /// Which.
+        /// The sandbox.
         id: SandboxId,
         /// What was asked: `pause`, `resume`, `snapshot`, `renew`, `connect to`.
         action: &'static str,
-        /// What it is.
+        /// Its state now.
         state: State,
-        /// What it must be.
+        /// The state in which this is allowed.
         wanted: &'static str,
     },
     /// The snapshot is in a state that does not allow this.
     #[error("snapshot {id} is {}; to {action} it must be {wanted}", .state.as_str())]
     SnapshotWrongState {
-        /// Which.
+        /// The snapshot.
         id: SnapshotId,
         /// What was asked.
         action: &'static str,
-        /// What it is.
+        /// Its state now.
         state: SnapshotState,
-        /// What it must be.
+        /// The state in which this is allowed.
         wanted: &'static str,
     },
     /// The sandbox did not become ready in the time the caller was willing to wait.
     #[error("sandbox {id} is {state} after {} s of waiting: {message}", .waited.as_secs_f32())]
     NotReady {
-        /// Which.
+        /// The sandbox.
         id: SandboxId,
-        /// What it is.
+        /// Its state now.
         state: State,
         /// What it is busy with, as its status says.
         message: String,
@@ -72,14 +72,20 @@ pub enum Error {
     /// The sandbox has no lifetime to renew.
     #[error("sandbox {0} has no expiration (manual clean-up); delete it when you are done")]
     NoExpiration(SandboxId),
-    /// The backend cannot do what a field asks for.
-    #[error("{field}: {message}")]
+    /// This server or its backend cannot do what was asked for.
+    #[error("{}: {message}", .feature.field())]
     Unsupported {
-        /// The request's field.
-        field: &'static str,
+        /// What is missing.
+        feature: Feature,
         /// What is not possible and what to do.
         message: String,
     },
+    /// The request breaks rules of the operator.
+    #[error("the request is not admitted: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
+    NotAdmitted(Vec<Violation>),
+    /// The caller's role does not allow this.
+    #[error("this caller may only look at and connect to its own sandbox")]
+    Forbidden,
     /// Nothing could be connected to.
     #[error(transparent)]
     Connect(#[from] backend::ConnectError),
@@ -104,6 +110,80 @@ pub enum Error {
     /// The server is going down.
     #[error("the server is shutting down; try again in a moment")]
     ShuttingDown,
+}
+
+/// What a server or a backend may be unable to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Feature {
+    /// Giving GPUs to a sandbox.
+    Gpu,
+    /// Limiting the size of a sandbox's disk.
+    DiskLimit,
+    /// A sandbox without a network.
+    NoNetwork,
+    /// Network rules by target.
+    NetworkRules,
+    /// Another platform than the machine's own.
+    Platform,
+    /// Renewal by access.
+    RenewOnAccess,
+    /// Making a sandbox from a snapshot.
+    FromSnapshot,
+    /// Taking a snapshot.
+    Snapshot,
+    /// Looking after images and volumes.
+    Inventory,
+    /// Taking up a creation whose record is damaged.
+    DamagedRecord,
+}
+
+impl Feature {
+    /// The field or the part that asks for it, as messages name it.
+    pub const fn field(self) -> &'static str {
+        match self {
+            Feature::Gpu => "resourceLimits.gpu",
+            Feature::DiskLimit => "resourceLimits.disk",
+            Feature::NoNetwork => "network",
+            Feature::NetworkRules => "networkPolicy",
+            Feature::Platform => "platform",
+            Feature::RenewOnAccess => "extensions.access.renew.extend.seconds",
+            Feature::FromSnapshot => "snapshotId",
+            Feature::Snapshot => "snapshot",
+            Feature::Inventory => "stock",
+            Feature::DamagedRecord => "record",
+        }
+    }
+}
+
+/// A rule of the operator that a request breaks.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Violation {
+    /// The lifetime asked for is longer than allowed.
+    #[error("a lifetime of {} s is asked for; at most {} s are allowed", .asked.as_secs(), .max.as_secs())]
+    LifetimeTooLong {
+        /// The lifetime in the request.
+        asked: Duration,
+        /// The longest allowed.
+        max: Duration,
+    },
+    /// A host path is not below an allowed directory.
+    #[error("volume {index} is a host path that is not below an allowed directory")]
+    HostPathNotAllowed {
+        /// The volume's place in the request, from 0.
+        index: usize,
+    },
+    /// A volume asks for a storage class, and there are none.
+    #[error("volume {index} asks for a storage class, and there are none")]
+    StorageClass {
+        /// The volume's place in the request, from 0.
+        index: usize,
+    },
+    /// A volume is an object store, which nothing here mounts.
+    #[error("volume {index} is an object store, which cannot be mounted")]
+    ObjectStore {
+        /// The volume's place in the request, from 0.
+        index: usize,
+    },
 }
 
 impl From<backend::Error> for Error {

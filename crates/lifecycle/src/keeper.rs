@@ -10,7 +10,7 @@ use std::sync::Arc;
 use api::id::SandboxId;
 use futures_util::future::BoxFuture;
 
-use crate::behalf::Behalf;
+use crate::caller::AuditContext;
 use crate::error::Error;
 use crate::event::{Event, EventKind};
 use crate::journal::Journal;
@@ -46,9 +46,9 @@ pub(crate) struct Keeper {
     events: Vec<Event>,
     /// Those of the write under way, should it fail.
     saving_events: Vec<Event>,
-    /// On whose behalf the changes of the next write are.
-    behalves: Vec<Behalf>,
-    saving_behalves: Vec<Behalf>,
+    /// The requests whose changes the next write keeps.
+    audits: Vec<AuditContext>,
+    saving_audits: Vec<AuditContext>,
     saving: Option<BoxFuture<'static, Result<Outcome, Error>>>,
     /// Counts changes; a write covers all changes up to its number.
     version: u64,
@@ -78,8 +78,8 @@ impl Keeper {
             key: None,
             events: Vec::new(),
             saving_events: Vec::new(),
-            behalves: Vec::new(),
-            saving_behalves: Vec::new(),
+            audits: Vec::new(),
+            saving_audits: Vec::new(),
             saving: None,
             version: 0,
             saving_version: 0,
@@ -108,13 +108,13 @@ impl Keeper {
     }
 
     /// Who asked for what the next write keeps.
-    pub(crate) fn record(&mut self, behalf: Option<Behalf>) {
-        self.behalves.extend(behalf);
+    pub(crate) fn record(&mut self, audit: Option<AuditContext>) {
+        self.audits.extend(audit);
     }
 
     /// Nothing came of what was asked; unless it is being written.
-    pub(crate) fn unrecord(&mut self, behalf: &Behalf) {
-        self.behalves.retain(|other| !other.is(behalf));
+    pub(crate) fn unrecord(&mut self, audit: &AuditContext) {
+        self.audits.retain(|other| !other.is_same(audit));
     }
 
     pub(crate) fn recipe(&self) -> Option<&Recipe> {
@@ -192,9 +192,9 @@ impl Keeper {
         }
         self.saving_events = std::mem::take(&mut self.events);
         writes.extend(self.saving_events.iter().cloned().map(Write::AppendEvent));
-        self.saving_behalves = std::mem::take(&mut self.behalves);
-        let entry = |behalf: &Behalf| behalf.write(self.id.as_str());
-        writes.extend(self.saving_behalves.iter().map(entry));
+        self.saving_audits = std::mem::take(&mut self.audits);
+        let entry = |audit: &AuditContext| audit.write(self.id.as_str());
+        writes.extend(self.saving_audits.iter().map(entry));
         Batch { writes }
     }
 
@@ -228,8 +228,8 @@ impl Keeper {
         }
         self.has_failed = result.is_err();
         // Whoever asked for what could not be kept records that by themselves.
-        for behalf in self.saving_behalves.drain(..).filter(|_| result.is_ok()) {
-            behalf.recorded();
+        for audit in self.saving_audits.drain(..).filter(|_| result.is_ok()) {
+            audit.set_recorded();
         }
         if result.is_ok() {
             self.key = None;

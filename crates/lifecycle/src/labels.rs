@@ -12,6 +12,7 @@ use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
 use crate::backend::{Observed, Platform};
+use crate::caller::Tenant;
 use crate::machine::after;
 use crate::sandbox::{Origin, Reason, Sandbox, State, Status, secret_text};
 
@@ -28,6 +29,8 @@ pub const RECORD: &str = "opensandbox.io/record";
 /// The part of a sandbox that adoption cannot do without.
 #[derive(Serialize, Deserialize)]
 struct Kept {
+    #[serde(default)]
+    tenant: Tenant,
     origin: Origin,
     platform: Option<Platform>,
     entrypoint: Option<Vec<String>>,
@@ -43,6 +46,7 @@ struct Kept {
 /// The labels of a new sandbox.
 pub(crate) fn of(sandbox: &Sandbox, owner: &str, store: &str) -> BTreeMap<String, String> {
     let kept = Kept {
+        tenant: sandbox.tenant.clone(),
         origin: sandbox.origin.clone(),
         platform: sandbox.platform.clone(),
         entrypoint: sandbox.entrypoint.clone(),
@@ -86,6 +90,7 @@ pub fn published(
     });
     let metadata = labels.iter().filter(|it| !it.0.starts_with(PUBLISHED));
     let kept = Kept {
+        tenant: Tenant::default(),
         origin: Origin::Image(image.to_owned()),
         platform: platform.map(|(os, arch)| Platform {
             os: os.clone(),
@@ -114,6 +119,7 @@ pub(crate) fn adopt(observed: &Observed, now: Timestamp) -> Option<Sandbox> {
     let kept: Kept = serde_json::from_str(observed.labels.get(RECORD)?).ok()?;
     Some(Sandbox {
         id: observed.id.clone(),
+        tenant: kept.tenant,
         origin: kept.origin,
         platform: kept.platform,
         entrypoint: kept.entrypoint,

@@ -3,8 +3,9 @@
 //!
 //! Knows no HTTP, no SQL and no container engine.
 
+mod admission;
 pub mod backend;
-mod behalf;
+mod caller;
 mod calls;
 pub mod clock;
 #[cfg(feature = "conformance")]
@@ -33,13 +34,14 @@ mod subscription;
 mod sys;
 mod timers;
 
-pub use behalf::Behalf;
+pub use admission::Rules;
+pub use caller::{AuditContext, Caller, Role, Tenant};
 pub use creation::KEY_KEPT;
-pub use error::Error;
+pub use error::{Error, Feature, Violation};
 pub use recipe::Recipe;
 pub use sandbox::{
     CreateRequest, Origin, Page, ParseStateError, Reason, Sandbox, SandboxFilter, Snapshot,
-    SnapshotFilter, SnapshotState, State, Status,
+    SnapshotFilter, SnapshotState, State, Status, VolumeRequest, VolumeRequestSource,
 };
-pub use service::{Config, Creation, EndpointFacts, Health, IdempotencyKey, Service};
+pub use service::{Config, ControlPlane, Creation, Health, Service};
 pub use subscription::{Live, Subscription};

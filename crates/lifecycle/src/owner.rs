@@ -18,7 +18,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{Created, Exit, SnapshotDetails};
-use crate::behalf::Behalf;
+use crate::caller::AuditContext;
 use crate::calls::{self, News, Report};
 use crate::deadlines;
 use crate::error::Error;
@@ -49,18 +49,18 @@ pub(crate) enum Command {
     Resume(Reply<()>),
     Delete {
         reply: Reply<()>,
-        by: Option<Behalf>,
+        by: Option<AuditContext>,
     },
     Renew {
         to: Timestamp,
-        by: Option<Behalf>,
+        by: Option<AuditContext>,
         reply: Reply<Timestamp>,
     },
     /// Somebody used the sandbox through the proxy.
     Touch,
     PatchMetadata {
         patch: Patch,
-        by: Option<Behalf>,
+        by: Option<AuditContext>,
         reply: Asker,
     },
     Snapshot {
@@ -121,7 +121,7 @@ pub(crate) enum Origin {
     /// Asked for just now.
     New {
         key: Option<KeyRecord>,
-        by: Option<Behalf>,
+        by: Option<AuditContext>,
         reply: Reply<Arc<Sandbox>>,
     },
     /// Found in the store at start.
@@ -349,7 +349,7 @@ impl Owner {
         }
     }
 
-    fn patch(&mut self, patch: Patch, by: Option<Behalf>, reply: Asker) {
+    fn patch(&mut self, patch: Patch, by: Option<AuditContext>, reply: Asker) {
         if self.at.state == State::Stopping {
             let _ = reply.send(Err(Error::NotFound(self.at.id.clone())));
             return;

@@ -8,8 +8,9 @@ use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use crate::admission::Admitted;
 use crate::backend::{Limits, Network, RegistryAuth, Source, Spec, Volume};
-use crate::sandbox::{CreateRequest, Origin, Sandbox, secret_text};
+use crate::sandbox::{Origin, Sandbox, secret_text};
 
 /// What `Backend::create` needs beyond what [`Sandbox`] already says.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -45,7 +46,8 @@ struct KeptAuth {
 
 impl Recipe {
     /// Takes from the request what is needed to make the sandbox.
-    pub(crate) fn new(request: &CreateRequest) -> Recipe {
+    pub(crate) fn new(admitted: &Admitted) -> Recipe {
+        let request = admitted.request();
         let source = match &request.source {
             Source::Image { reference, auth } => KeptSource::Image {
                 reference: reference.clone(),
@@ -64,8 +66,8 @@ impl Recipe {
             entrypoint: request.entrypoint.clone(),
             env: request.env.iter().map(keep).collect(),
             limits: request.limits.clone(),
-            volumes: request.volumes.clone(),
-            network: request.network,
+            volumes: admitted.volumes().to_vec(),
+            network: admitted.network(),
         }
     }
 
@@ -113,9 +115,10 @@ impl Recipe {
 
 /// What tells one request from another: a hash over everything it asks for, so that a key used
 /// for a different request is noticed. Spelling on the wire (order, white space) has no part.
-pub(crate) fn fingerprint(request: &CreateRequest) -> String {
+pub(crate) fn fingerprint(admitted: &Admitted) -> String {
+    let request = admitted.request();
     let parts = (
-        Recipe::new(request),
+        Recipe::new(admitted),
         &request.platform,
         request.timeout,
         &request.metadata,

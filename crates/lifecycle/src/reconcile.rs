@@ -13,6 +13,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
 use crate::backend::{Event as BackendEvent, Observed, ObservedState, SnapshotDetails};
+use crate::caller::Tenant;
 use crate::calls;
 use crate::deadlines;
 use crate::error::Error;
@@ -243,6 +244,7 @@ async fn adopt_snapshots(shared: &Arc<Shared>, present: &[SnapshotDetails]) -> R
     {
         let adopted = Snapshot {
             id: details.id.clone(),
+            tenant: Tenant::default(),
             sandbox_id: "unknown".parse().expect("a word is a valid id"),
             name: None,
             state: SnapshotState::Ready,

@@ -9,14 +9,16 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use api::id::{SandboxId, SnapshotId};
+use api::network_policy::NetworkPolicy;
 use jiff::Timestamp;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Exit, Limits, Network, Platform, Source, Volume};
+use crate::backend::{Exit, Limits, Platform, Source};
+use crate::caller::Tenant;
 
 /// What a client asks for. Already checked against the contract (`api`); the service checks it
-/// against what the backend can do.
+/// against the rules and what the backend can do (`admission`).
 #[derive(Debug, Clone)]
 pub struct CreateRequest {
     /// What the filesystem starts as.
@@ -36,9 +38,9 @@ pub struct CreateRequest {
     /// What it may use.
     pub limits: Limits,
     /// What is mounted into it.
-    pub volumes: Vec<Volume>,
+    pub volumes: Vec<VolumeRequest>,
     /// What it may reach.
-    pub network: Network,
+    pub network: NetworkPolicy,
     /// Each access through the proxy keeps it alive at least this long.
     pub renew_on_access: Option<Duration>,
 }
@@ -59,17 +61,57 @@ impl CreateRequest {
             extensions: BTreeMap::new(),
             limits: Limits::default(),
             volumes: Vec::new(),
-            network: Network::Outside,
+            network: NetworkPolicy::allow_all(),
             renew_on_access: None,
         }
     }
 }
 
+/// A mount that a client asks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeRequest {
+    /// Unique within the sandbox.
+    pub name: String,
+    /// What is mounted.
+    pub source: VolumeRequestSource,
+    /// Absolute path inside the sandbox.
+    pub mount_path: String,
+    /// Mount read-only.
+    pub read_only: bool,
+    /// Relative path inside the volume to mount instead of its root.
+    pub sub_path: Option<String>,
+}
+
+/// What a client asks to have mounted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VolumeRequestSource {
+    /// An absolute path on the host.
+    HostPath(String),
+    /// A named volume of the backend.
+    Named {
+        /// The volume's name.
+        claim: String,
+        /// Make it when it does not exist.
+        create: bool,
+        /// Remove it with the sandbox, if this request made it.
+        delete_with_sandbox: bool,
+        /// Size asked for on creation; `None` is the operator's default.
+        size_bytes: Option<u64>,
+        /// The class of storage to make it from.
+        storage_class: Option<String>,
+    },
+    /// A bucket of an object store.
+    ObjectStore,
+}
+
 /// A sandbox as it is now.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Sandbox {
-    /// Its id.
+    /// Minted by the service.
     pub id: SandboxId,
+    /// Whose it is.
+    #[serde(default)]
+    pub tenant: Tenant,
     /// What its filesystem started as.
     pub origin: Origin,
     /// The platform asked for, or the image's once it is known.
@@ -259,8 +301,11 @@ impl Reason {
 /// A snapshot of a sandbox's filesystem.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// Its id.
+    /// Minted by the service.
     pub id: SnapshotId,
+    /// Whose it is.
+    #[serde(default)]
+    pub tenant: Tenant,
     /// The sandbox it was taken of, which may be gone by now.
     pub sandbox_id: SandboxId,
     /// The client's name for it.

@@ -11,16 +11,16 @@ use std::time::Duration;
 
 use api::id::{SandboxId, SnapshotId};
 use jiff::Timestamp;
-use secrecy::SecretString;
 use tokio::sync::{mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::{self, Rules};
 use crate::backend::{self, Backend, Capabilities, ConnectError, LogQuery, Logs, Stream, Target};
-use crate::behalf::Behalf;
+use crate::caller::Caller;
 use crate::clock::Clock;
 use crate::creation::{self, KeyLocks};
 use crate::deadlines;
-use crate::error::Error;
+use crate::error::{Error, Feature};
 use crate::event::{AuditEntry, AuditQuery, Event, EventId};
 use crate::journal::Journal;
 use crate::owner::{self, Command};
@@ -44,6 +44,8 @@ pub struct Config {
     pub stop_grace: Duration,
     /// At least this long between two renewals by access of one sandbox.
     pub renew_on_access_interval: Duration,
+    /// What may be asked for.
+    pub rules: Rules,
 }
 
 impl Default for Config {
@@ -53,28 +55,27 @@ impl Default for Config {
             // As the reference: deletion kills at once.
             stop_grace: Duration::ZERO,
             renew_on_access_interval: Duration::from_secs(60),
+            rules: Rules::default(),
         }
     }
 }
 
-/// The control plane. Clones share it.
+/// The control plane. Clones share it. Sandboxes are made, read and changed through a
+/// [`Service`], which it gives to a caller.
 #[derive(Clone)]
-pub struct Service {
+pub struct ControlPlane {
     pub(crate) shared: Arc<Shared>,
     keys: Arc<KeyLocks>,
     /// Ends the journal, after everything else.
     journal_stop: CancellationToken,
-    /// On whose behalf changes are made.
-    by: Option<Behalf>,
 }
 
-/// An idempotency key and whose it is.
-#[derive(Debug, Clone)]
-pub struct IdempotencyKey {
-    /// The name of the API key that used it; keys of different principals never meet.
-    pub principal: String,
-    /// The header's value.
-    pub key: String,
+/// The control plane as one caller uses it: every method is admitted, answered and recorded for
+/// that caller.
+#[derive(Clone)]
+pub struct Service {
+    pub(crate) plane: ControlPlane,
+    pub(crate) caller: Caller,
 }
 
 /// What `create` answers.
@@ -84,13 +85,6 @@ pub struct Creation {
     pub sandbox: Arc<Sandbox>,
     /// An earlier request with the same key made it.
     pub is_replay: bool,
-}
-
-/// What an endpoint answer is made of.
-#[derive(Debug, Clone)]
-pub struct EndpointFacts {
-    /// For the header `X-EXECD-ACCESS-TOKEN`.
-    pub access_token: SecretString,
 }
 
 /// How the parts are.
@@ -104,7 +98,7 @@ pub struct Health {
     pub sandboxes: usize,
 }
 
-impl Service {
+impl ControlPlane {
     /// Loads the store, takes up every sandbox, reconciles once with the backend and begins.
     /// A backend that does not answer does not keep the service from starting.
     pub async fn start(
@@ -112,7 +106,7 @@ impl Service {
         backend: Arc<dyn Backend>,
         store: Arc<dyn Store>,
         clock: Arc<dyn Clock>,
-    ) -> Result<Service, Error> {
+    ) -> Result<ControlPlane, Error> {
         let contents = store.load().await?;
         let (stop, journal_stop) = (CancellationToken::new(), CancellationToken::new());
         let parts = Parts {
@@ -146,11 +140,10 @@ impl Service {
         shared
             .tasks
             .spawn(reconcile::watch(shared.clone(), events, is_settled));
-        Ok(Service {
+        Ok(ControlPlane {
             shared,
             keys: Arc::default(),
             journal_stop,
-            by: None,
         })
     }
 
@@ -184,35 +177,98 @@ impl Service {
         self.shared.backend.name()
     }
 
-    /// The same control plane for one request: what it changes of sandboxes and snapshots is
-    /// written together with who asked for it.
-    pub fn on_behalf(&self, by: Behalf) -> Service {
+    /// The control plane for one caller.
+    pub fn for_caller(&self, caller: Caller) -> Service {
         Service {
-            by: Some(by),
-            ..self.clone()
+            plane: self.clone(),
+            caller,
         }
     }
 
-    /// Makes a sandbox. Answers when it is ready, or at once with `Pending` when its image must
-    /// be pulled first.
+    /// Appends to the audit trail; returns when it is durable.
+    pub async fn audit(&self, entry: AuditEntry) -> Result<(), Error> {
+        let writes = vec![Write::AppendAudit(entry)];
+        self.shared.journal.write(Batch { writes }).await.map(drop)
+    }
+
+    /// Appends that something was refused, behind the caller's back: returns when it is queued.
+    pub async fn audit_behind(&self, entry: AuditEntry) -> Result<(), Error> {
+        let writes = vec![Write::AppendAudit(entry)];
+        self.shared.journal.write_behind(Batch { writes }).await
+    }
+
+    /// How backend and store are, each asked with a deadline.
+    pub async fn health(&self) -> Health {
+        let backend = within(
+            "asking the backend",
+            deadlines::HEALTH,
+            self.shared.backend.health(),
+        );
+        let store = within(
+            "asking the store",
+            deadlines::HEALTH,
+            self.shared.store.health(),
+        );
+        let (backend, store) = tokio::join!(backend, store);
+        Health {
+            backend: flatten(backend),
+            store: flatten(store),
+            sandboxes: self.shared.count(),
+        }
+    }
+
+    pub(crate) fn refuse_when_stopping(&self) -> Result<(), Error> {
+        if self.shared.stop.is_cancelled() {
+            Err(Error::ShuttingDown)
+        } else {
+            Ok(())
+        }
+    }
+}
+
+impl Service {
+    fn shared(&self) -> &Arc<Shared> {
+        &self.plane.shared
+    }
+
+    /// Makes a sandbox that the rules admit. Answers when it is ready, or at once with `Pending`
+    /// when its image must be pulled first. A request that repeats `key` gets the sandbox that the
+    /// first one made.
     pub async fn create(
         &self,
         request: CreateRequest,
-        key: Option<IdempotencyKey>,
+        key: Option<&str>,
     ) -> Result<Creation, Error> {
-        self.refuse_when_stopping()?;
-        creation::create(&self.shared, &self.keys, request, key, self.by.clone()).await
+        let ControlPlane { shared, keys, .. } = &self.plane;
+        self.plane.refuse_when_stopping()?;
+        creation::create(shared, keys, &self.caller, request, key).await
     }
 
     /// One sandbox, from memory.
     pub fn get(&self, id: &SandboxId) -> Result<Arc<Sandbox>, Error> {
-        self.shared.view(id)
+        let sandbox = self.shared().view(id)?;
+        if admission::sees(&self.caller, &sandbox.tenant) {
+            Ok(sandbox)
+        } else {
+            Err(Error::NotFound(id.clone()))
+        }
+    }
+
+    /// The way to the owner task of a sandbox that this caller sees.
+    fn handle(&self, id: &SandboxId) -> Result<Handle, Error> {
+        let handle = self.shared().handle(id)?;
+        if admission::sees(&self.caller, &handle.view.borrow().tenant) {
+            return Ok(handle);
+        }
+        Err(Error::NotFound(id.clone()))
     }
 
     /// A page of sandboxes, newest first, from memory. Pages count from 1.
     pub fn list(&self, filter: &SandboxFilter, page: u32, page_size: u32) -> Page<Arc<Sandbox>> {
-        let mut found = self.shared.views();
-        found.retain(|sandbox| matches(sandbox, filter));
+        let mut found = self.shared().views();
+        found.retain(|sandbox| {
+            admission::sees(&self.caller, &sandbox.tenant) && matches(sandbox, filter)
+        });
         found.sort_unstable_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         Page::cut(found, page, page_size)
     }
@@ -220,7 +276,7 @@ impl Service {
     /// Waits until the sandbox has left `Pending` and `Resuming`, at most `wait`; answers it as
     /// it then is.
     pub async fn wait_ready(&self, id: &SandboxId, wait: Duration) -> Result<Arc<Sandbox>, Error> {
-        let mut view = self.shared.handle(id)?.view;
+        let mut view = self.handle(id)?.view;
         let is_settled = |sandbox: &Arc<Sandbox>| {
             !matches!(sandbox.status.state, State::Pending | State::Resuming)
         };
@@ -249,14 +305,14 @@ impl Service {
         id: &SandboxId,
         patch: BTreeMap<String, Option<String>>,
     ) -> Result<Arc<Sandbox>, Error> {
-        let by = self.by.clone();
+        let by = self.caller.audit.clone();
         self.ask(id, |reply| Command::PatchMetadata { patch, by, reply })
             .await
     }
 
     /// Deletes a sandbox with all it consists of. Nothing of it is left when answered.
     pub async fn delete(&self, id: &SandboxId) -> Result<(), Error> {
-        let by = self.by.clone();
+        let by = self.caller.audit.clone();
         self.ask(id, |reply| Command::Delete { reply, by }).await
     }
 
@@ -272,7 +328,7 @@ impl Service {
 
     /// Sets a new expiration, later or earlier, in the future. Durable when answered.
     pub async fn renew(&self, id: &SandboxId, expires_at: Timestamp) -> Result<Timestamp, Error> {
-        let by = self.by.clone();
+        let by = self.caller.audit.clone();
         self.ask(id, |reply| Command::Renew {
             to: expires_at,
             by,
@@ -284,15 +340,15 @@ impl Service {
     /// Notes an access through the proxy: renews the sandbox if it asked for that. Never waits,
     /// and costs two loads for a sandbox that did not ask or was renewed a moment ago.
     pub fn touch(&self, id: &SandboxId) {
-        let Ok(handle) = self.shared.handle(id) else {
+        let Ok(handle) = self.handle(id) else {
             return;
         };
         if handle.view.borrow().renew_on_access.is_none() {
             return;
         }
-        let now = self.shared.clock.now().as_second();
+        let now = self.shared().clock.now().as_second();
         let due = handle.next_touch.load(Ordering::Relaxed);
-        let interval = self.shared.config.renew_on_access_interval.as_secs();
+        let interval = self.shared().config.renew_on_access_interval.as_secs();
         let next = now.saturating_add_unsigned(interval);
         let swap =
             handle
@@ -304,12 +360,14 @@ impl Service {
         }
     }
 
-    /// What an endpoint answer is made of. Waits for readiness at most `wait`.
-    pub async fn endpoint(&self, id: &SandboxId, wait: Duration) -> Result<EndpointFacts, Error> {
-        let sandbox = self.wait_ready(id, wait).await?;
-        Ok(EndpointFacts {
-            access_token: sandbox.access_token.clone(),
-        })
+    /// Waits at most `wait` until a sandbox that was just looked up can be connected to. Judges
+    /// every request anew: a connection that was kept open reaches into a paused sandbox too, and
+    /// would only hang.
+    pub async fn wait_reachable(&self, sandbox: &Sandbox, wait: Duration) -> Result<(), Error> {
+        if !matches!(sandbox.status.state, State::Pending | State::Resuming) {
+            return admission::reachable(sandbox);
+        }
+        admission::reachable(&*self.wait_ready(&sandbox.id, wait).await?)
     }
 
     /// Opens a stream into the sandbox. Waits for readiness at most `wait`; looks up nothing
@@ -320,27 +378,11 @@ impl Service {
         target: Target,
         wait: Duration,
     ) -> Result<Box<dyn Stream>, Error> {
-        match self.wait_ready(id, wait).await?.status.state {
-            State::Running => {}
-            State::Pausing | State::Paused => return Err(ConnectError::Paused.into()),
-            State::Stopping | State::Terminated | State::Failed => {
-                return Err(ConnectError::Ended.into());
-            }
-            // `wait_ready` does not answer these.
-            state @ (State::Pending | State::Resuming) => {
-                let (id, wanted) = (id.clone(), "Running");
-                return Err(Error::WrongState {
-                    id,
-                    action: "connect to",
-                    state,
-                    wanted,
-                });
-            }
-        }
-        let connect = self.shared.backend.connect(id, target);
+        admission::reachable(&*self.wait_ready(id, wait).await?)?;
+        let connect = self.shared().backend.connect(id, target);
         let opened = within("connecting into the sandbox", deadlines::CONNECT, connect).await?;
         if matches!(opened, Err(ConnectError::NotFound(_) | ConnectError::Ended))
-            && let Ok(handle) = self.shared.handle(id)
+            && let Ok(handle) = self.shared().handle(id)
         {
             // It should have been there: let its owner look.
             handle.check();
@@ -354,23 +396,26 @@ impl Service {
         id: &SandboxId,
         name: Option<String>,
     ) -> Result<Arc<Snapshot>, Error> {
-        self.refuse_when_stopping()?;
-        if !self.capabilities().snapshot {
+        self.plane.refuse_when_stopping()?;
+        admission::operate(&self.caller)?;
+        self.handle(id)?;
+        if !self.plane.capabilities().snapshot {
             let message = format!(
                 "the {} backend cannot make snapshots here",
-                self.backend_name()
+                self.plane.backend_name()
             );
             return Err(Error::Unsupported {
-                field: "snapshot",
+                feature: Feature::Snapshot,
                 message,
             });
         }
-        snapshots::create(&self.shared, id, name, self.by.as_ref()).await
+        snapshots::create(self.shared(), id, name, self.caller.audit.as_ref()).await
     }
 
     /// One snapshot, from memory.
     pub fn get_snapshot(&self, id: &SnapshotId) -> Result<Arc<Snapshot>, Error> {
-        self.shared.snapshots.get(id)
+        admission::operate(&self.caller)?;
+        self.shared().snapshots.of(&self.caller, id)
     }
 
     /// A page of snapshots, newest first, from memory.
@@ -380,19 +425,24 @@ impl Service {
         page: u32,
         page_size: u32,
     ) -> Page<Arc<Snapshot>> {
-        Page::cut(self.shared.snapshots.matching(filter), page, page_size)
+        let mut found = self.shared().snapshots.matching(filter);
+        found.retain(|snapshot| admission::sees(&self.caller, &snapshot.tenant));
+        Page::cut(found, page, page_size)
     }
 
     /// Removes a snapshot nothing stands on.
     pub async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), Error> {
-        self.refuse_when_stopping()?;
-        snapshots::delete(&self.shared, id, self.by.clone()).await
+        self.plane.refuse_when_stopping()?;
+        admission::operate(&self.caller)?;
+        self.shared().snapshots.of(&self.caller, id)?;
+        snapshots::delete(self.shared(), id, self.caller.audit.clone()).await
     }
 
     /// Output of PID 1 and of the entrypoint. Empty for a sandbox that is not made yet.
     pub async fn logs(&self, id: &SandboxId, query: LogQuery) -> Result<Logs, Error> {
+        admission::operate(&self.caller)?;
         let state = self.get(id)?.status.state;
-        let logs = self.shared.backend.logs(id, query);
+        let logs = self.shared().backend.logs(id, query);
         match within("reading the logs", deadlines::DIAGNOSE, logs).await? {
             Err(backend::Error::NotFound(_)) if state == State::Pending || state.has_ended() => {
                 Ok(Logs::default())
@@ -407,8 +457,9 @@ impl Service {
         id: &SandboxId,
         query: LogQuery,
     ) -> Result<mpsc::Receiver<String>, Error> {
+        admission::operate(&self.caller)?;
         let state = self.get(id)?.status.state;
-        let logs = self.shared.backend.follow_logs(id, query);
+        let logs = self.shared().backend.follow_logs(id, query);
         match within("reading the logs", deadlines::DIAGNOSE, logs).await? {
             // One that is gone has said everything.
             Err(backend::Error::NotFound(_)) if state.has_ended() => Ok(mpsc::channel(1).1),
@@ -418,8 +469,9 @@ impl Service {
 
     /// A description for diagnostics, without secrets.
     pub async fn describe(&self, id: &SandboxId) -> Result<String, Error> {
+        admission::operate(&self.caller)?;
         let sandbox = self.get(id)?;
-        let describe = self.shared.backend.describe(id);
+        let describe = self.shared().backend.describe(id);
         match within("describing the sandbox", deadlines::DIAGNOSE, describe).await? {
             Err(backend::Error::NotFound(_)) => {
                 let status = &sandbox.status;
@@ -434,7 +486,8 @@ impl Service {
 
     /// The last `limit` events of one sandbox, oldest first. Also of one that is gone.
     pub async fn events(&self, id: &SandboxId, limit: u32) -> Result<Vec<Event>, Error> {
-        let read = self.shared.store.events_of(id, limit);
+        admission::operate(&self.caller)?;
+        let read = self.shared().store.events_of(id, limit);
         let events = within("reading the events", deadlines::STORE_READ, read).await??;
         if events.is_empty() {
             self.get(id)?;
@@ -445,45 +498,15 @@ impl Service {
     /// A live stream of all events: those after `after` that are still kept, then new ones.
     /// `None` begins with the next event.
     pub async fn subscribe(&self, after: Option<EventId>) -> Result<Subscription, Error> {
-        Subscription::open(&self.shared, after).await
-    }
-
-    /// Appends to the audit trail; returns when it is durable.
-    pub async fn audit(&self, entry: AuditEntry) -> Result<(), Error> {
-        let writes = vec![Write::AppendAudit(entry)];
-        self.shared.journal.write(Batch { writes }).await.map(drop)
-    }
-
-    /// Appends that something was refused, behind the caller's back: returns when it is queued.
-    pub async fn audit_behind(&self, entry: AuditEntry) -> Result<(), Error> {
-        let writes = vec![Write::AppendAudit(entry)];
-        self.shared.journal.write_behind(Batch { writes }).await
+        admission::operate(&self.caller)?;
+        Subscription::open(self.shared(), after).await
     }
 
     /// Reads the audit trail, newest first.
     pub async fn audit_entries(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, Error> {
-        let read = self.shared.store.audit(query);
+        admission::operate(&self.caller)?;
+        let read = self.shared().store.audit(query);
         Ok(within("reading the audit trail", deadlines::STORE_READ, read).await??)
-    }
-
-    /// How backend and store are, each asked with a deadline.
-    pub async fn health(&self) -> Health {
-        let backend = within(
-            "asking the backend",
-            deadlines::HEALTH,
-            self.shared.backend.health(),
-        );
-        let store = within(
-            "asking the store",
-            deadlines::HEALTH,
-            self.shared.store.health(),
-        );
-        let (backend, store) = tokio::join!(backend, store);
-        Health {
-            backend: flatten(backend),
-            store: flatten(store),
-            sandboxes: self.shared.count(),
-        }
     }
 
     /// Tells the owner task something and waits for its answer.
@@ -492,8 +515,9 @@ impl Service {
         id: &SandboxId,
         command: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Command,
     ) -> Result<T, Error> {
-        self.refuse_when_stopping()?;
-        let Handle { commands, .. } = self.shared.handle(id)?;
+        self.plane.refuse_when_stopping()?;
+        admission::operate(&self.caller)?;
+        let Handle { commands, .. } = self.handle(id)?;
         let (reply, answer) = oneshot::channel();
         commands
             .try_send(command(reply))
@@ -502,23 +526,16 @@ impl Service {
                 tokio::sync::mpsc::error::TrySendError::Closed(_) => self.gone(id),
             })?;
         // Whatever was begun goes on in the owner's task.
-        let wait = deadlines::ANSWER + self.shared.config.stop_grace;
+        let wait = deadlines::ANSWER + self.shared().config.stop_grace;
         let answer = within("the request", wait, answer).await?;
         answer.unwrap_or_else(|_| Err(self.gone(id)))
     }
 
     fn gone(&self, id: &SandboxId) -> Error {
-        self.refuse_when_stopping()
+        self.plane
+            .refuse_when_stopping()
             .err()
             .unwrap_or_else(|| Error::NotFound(id.clone()))
-    }
-
-    pub(crate) fn refuse_when_stopping(&self) -> Result<(), Error> {
-        if self.shared.stop.is_cancelled() {
-            Err(Error::ShuttingDown)
-        } else {
-            Ok(())
-        }
     }
 }
 

@@ -10,8 +10,9 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use api::id::{SandboxId, SnapshotId};
 use tokio::sync::oneshot;
 
+use crate::admission;
 use crate::backend::{self, SnapshotDetails};
-use crate::behalf::Behalf;
+use crate::caller::{AuditContext, Caller};
 use crate::deadlines;
 use crate::error::Error;
 use crate::event::{Event, EventKind};
@@ -38,6 +39,16 @@ impl Snapshots {
         Snapshots {
             index: RwLock::new(index),
             under_way: Mutex::default(),
+        }
+    }
+
+    /// A snapshot as this caller sees it.
+    pub(crate) fn of(&self, caller: &Caller, id: &SnapshotId) -> Result<Arc<Snapshot>, Error> {
+        let snapshot = self.get(id)?;
+        if admission::sees(caller, &snapshot.tenant) {
+            Ok(snapshot)
+        } else {
+            Err(Error::SnapshotNotFound(id.clone()))
         }
     }
 
@@ -130,10 +141,13 @@ pub(crate) async fn create(
     shared: &Arc<Shared>,
     sandbox: &SandboxId,
     name: Option<String>,
-    by: Option<&Behalf>,
+    by: Option<&AuditContext>,
 ) -> Result<Arc<Snapshot>, Error> {
     let handle = shared.handle(sandbox)?;
-    let state = handle.view.borrow().status.state;
+    let (state, tenant) = {
+        let sandbox = handle.view.borrow();
+        (sandbox.status.state, sandbox.tenant.clone())
+    };
     if state != State::Running {
         let (id, wanted) = (sandbox.clone(), "Running");
         return Err(Error::WrongState {
@@ -147,6 +161,7 @@ pub(crate) async fn create(
     let id = uuid::Uuid::new_v4().to_string();
     let snapshot = Snapshot {
         id: id.try_into().expect("a UUID is a valid id"),
+        tenant,
         sandbox_id: sandbox.clone(),
         name,
         state: SnapshotState::Creating,
@@ -226,7 +241,7 @@ async fn conclude(
 pub(crate) async fn delete(
     shared: &Arc<Shared>,
     id: &SnapshotId,
-    by: Option<Behalf>,
+    by: Option<AuditContext>,
 ) -> Result<(), Error> {
     let current = shared.snapshots.get(id)?;
     let deleting = shared.snapshots.claim_deletion(Snapshot {
@@ -252,7 +267,7 @@ pub(crate) async fn finish_deletion(
     shared: &Shared,
     before: &Snapshot,
     deleting: &Snapshot,
-    by: Option<&Behalf>,
+    by: Option<&AuditContext>,
 ) -> Result<(), Error> {
     save_for(shared, deleting, by).await?;
     let removal = shared.backend.delete_snapshot(&deleting.id);
@@ -282,7 +297,11 @@ pub(crate) async fn save(shared: &Shared, snapshot: &Snapshot) -> Result<(), Err
 }
 
 /// The same, with who asked for it.
-async fn save_for(shared: &Shared, snapshot: &Snapshot, by: Option<&Behalf>) -> Result<(), Error> {
+async fn save_for(
+    shared: &Shared,
+    snapshot: &Snapshot,
+    by: Option<&AuditContext>,
+) -> Result<(), Error> {
     let snapshot = Arc::new(snapshot.clone());
     let event = event(shared, &snapshot, EventKind::SnapshotChanged);
     shared.snapshots.put(snapshot.clone());
@@ -291,7 +310,7 @@ async fn save_for(shared: &Shared, snapshot: &Snapshot, by: Option<&Behalf>) -> 
     writes.extend(entry);
     shared.journal.write(Batch { writes }).await?;
     if let Some(by) = by {
-        by.recorded();
+        by.set_recorded();
     }
     Ok(())
 }

@@ -7,12 +7,13 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 
+use crate::admission;
 use crate::backend::{
     self, Archive, Image, ImageUsage, NamedVolume, Platform, Pruned, PullProgress, RegistryAuth,
     Stock,
 };
 use crate::deadlines;
-use crate::error::Error;
+use crate::error::{Error, Feature};
 use crate::service::{Service, within};
 
 impl Service {
@@ -84,17 +85,16 @@ impl Service {
     }
 
     fn stock(&self) -> Result<&dyn Stock, Error> {
-        self.refuse_when_stopping()?;
-        self.shared
-            .backend
-            .stock()
-            .ok_or_else(|| Error::Unsupported {
-                field: "stock",
-                message: format!(
-                    "the {} backend keeps its images and volumes to itself; use the engine's own tools",
-                    self.backend_name()
-                ),
-            })
+        self.plane.refuse_when_stopping()?;
+        admission::operate(&self.caller)?;
+        let backend = &self.plane.shared.backend;
+        backend.stock().ok_or_else(|| Error::Unsupported {
+            feature: Feature::Inventory,
+            message: format!(
+                "the {} backend keeps its images and volumes to itself; use the engine's own tools",
+                backend.name()
+            ),
+        })
     }
 }
 

@@ -26,7 +26,6 @@ mod volumes;
 mod wire;
 
 use std::net::IpAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,7 +38,7 @@ use axum::routing::{any, delete, get, patch, post};
 use daemon::Spawner;
 use daemon::http::Peer;
 use http::{HeaderMap, StatusCode, header};
-use lifecycle::Service;
+use lifecycle::{Caller, ControlPlane};
 use tokio::sync::Semaphore;
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 
@@ -59,7 +58,7 @@ const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(600);
 pub struct App(Arc<Inner>);
 
 struct Inner {
-    service: Service,
+    control: ControlPlane,
     keys: Arc<Keys>,
     proxy: Proxy,
     metrics: Arc<Metrics>,
@@ -69,25 +68,22 @@ struct Inner {
     room: Option<Semaphore>,
 }
 
-/// What the operator decided about requests.
+/// What the operator decided about HTTP requests. Rules about what they ask for are the control
+/// plane's.
 #[derive(Debug, Clone)]
 pub(crate) struct Rules {
     eip: Option<String>,
-    timeout_max: Option<Duration>,
-    allowed_host_paths: Vec<PathBuf>,
-    volume_size_default: Option<u64>,
-    renews_on_access: bool,
     /// Origins of web pages that may call a server without keys.
     pages: Vec<String>,
 }
 
 impl App {
     /// The application for a checked configuration.
-    pub fn new(config: &Config, service: Service, spawner: Spawner) -> Self {
+    pub fn new(config: &Config, control: ControlPlane, spawner: Spawner) -> Self {
         let keys = Arc::new(Keys::of(&config.server));
         let metrics = Arc::new(Metrics::default());
         let proxy = Proxy::new(
-            service.clone(),
+            control.for_caller(Caller::visitor()),
             Arc::clone(&keys),
             &spawner,
             Arc::clone(&metrics),
@@ -98,7 +94,7 @@ impl App {
         };
         let rules = Rules::of(config);
         Self(Arc::new(Inner {
-            service,
+            control,
             keys,
             proxy,
             metrics,
@@ -145,19 +141,8 @@ impl App {
 
 impl Rules {
     fn of(config: &Config) -> Self {
-        let size = config
-            .storage
-            .volume_default_size
-            .parse::<api::quantity::Quantity>();
         Self {
             eip: config.server.eip.clone(),
-            timeout_max: config
-                .server
-                .max_sandbox_timeout_seconds
-                .map(Duration::from_secs),
-            allowed_host_paths: config.storage.allowed_host_paths.clone(),
-            volume_size_default: size.ok().map(api::quantity::Quantity::whole),
-            renews_on_access: config.renew_intent.enabled,
             pages: named_origins(&config.server.cors_origins)
                 .cloned()
                 .collect(),
@@ -291,8 +276,7 @@ pub(crate) fn address_of(peer: Option<&Peer>) -> Option<IpAddr> {
 
 /// A request for something this server does not have, in the reference's own words.
 fn not_supported(code: ErrorCode, message: &str) -> Error {
-    Error::Refused {
-        status: StatusCode::NOT_IMPLEMENTED,
+    Error::NotSupported {
         code,
         message: message.to_owned(),
     }

@@ -24,7 +24,7 @@ use daemon::http::wire::{Length, Malformed, Message};
 use daemon::http::{Line, Next, Peer};
 use http::{HeaderMap, Response};
 use lifecycle::backend::{Stream, Target};
-use lifecycle::{Sandbox, Service, State};
+use lifecycle::{Sandbox, Service};
 use secrecy::ExposeSecret as _;
 use tokio::io::AsyncWriteExt as _;
 
@@ -232,7 +232,7 @@ impl Inner {
         outgoing: &mut Outgoing,
     ) -> Result<Outcome, Error> {
         let Admitted { sandbox, route, .. } = &admitted;
-        self.wait_ready(sandbox).await?;
+        self.service.wait_reachable(sandbox, HOLD).await?;
         if admitted.renews {
             self.service.touch(&route.id);
         }
@@ -338,45 +338,6 @@ impl Inner {
             .collect();
         let key = crate::http::api_key(&headers);
         key.is_some() && self.keys.check(key, from).is_ok()
-    }
-
-    /// Connections that are kept open reach into a paused sandbox too, and would only hang: so
-    /// the state is looked at for every request.
-    async fn wait_ready(&self, sandbox: &Sandbox) -> Result<(), Error> {
-        let state = match sandbox.status.state {
-            State::Pending | State::Resuming => {
-                self.service
-                    .wait_ready(&sandbox.id, HOLD)
-                    .await?
-                    .status
-                    .state
-            }
-            state => state,
-        };
-        let wanted = "Running";
-        match state {
-            State::Running => Ok(()),
-            State::Pausing | State::Paused => {
-                Err(lifecycle::Error::Connect(lifecycle::backend::ConnectError::Paused).into())
-            }
-            State::Pending | State::Resuming => Err(lifecycle::Error::NotReady {
-                id: sandbox.id.clone(),
-                state,
-                message: sandbox.status.message.clone(),
-                waited: HOLD,
-            }
-            .into()),
-            State::Stopping | State::Terminated | State::Failed => {
-                let id = sandbox.id.clone();
-                Err(lifecycle::Error::WrongState {
-                    id,
-                    action: "connect to",
-                    state,
-                    wanted,
-                }
-                .into())
-            }
-        }
     }
 }
 

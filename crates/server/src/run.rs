@@ -7,13 +7,14 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::quantity::Quantity;
 use daemon::http::{Limits, Listener};
 use daemon::signal::Termination;
 use daemon::{Tasks, notify};
-use lifecycle::Service;
 use lifecycle::backend::{self, Backend};
 use lifecycle::clock::SystemClock;
 use lifecycle::store::Store;
+use lifecycle::{Caller, ControlPlane, Rules, Service};
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::config::{Config, RuntimeKind, StoreKind};
@@ -80,7 +81,7 @@ async fn serve(config: Config) -> Result<(), Error> {
     let backend = open_backend(&config).await?;
     let store = open_store(&config).await?;
     let server = Running::start(&config, listener, backend, store).await?;
-    tracing::info!(address = %server.address, backend = server.service.backend_name(), "ready");
+    tracing::info!(address = %server.address, backend = server.control.backend_name(), "ready");
     notify::ready();
     let signal = termination.wait().await;
     tracing::info!(signal, "stopping; sandboxes run on");
@@ -96,8 +97,9 @@ async fn serve(config: Config) -> Result<(), Error> {
 pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
-    /// The control plane it serves.
+    /// The control plane it serves, as the server itself uses it.
     pub service: Service,
+    control: ControlPlane,
     tasks: Tasks,
 }
 
@@ -115,13 +117,14 @@ impl Running {
         let clock = SystemClock::new().map_err(io_error("making a timer"))?;
         let settings = lifecycle::Config {
             renew_on_access_interval: Duration::from_secs(config.renew_intent.min_interval_seconds),
+            rules: rules(config),
             ..lifecycle::Config::default()
         };
-        let service = Service::start(settings, backend, store, Arc::new(clock))
+        let control = ControlPlane::start(settings, backend, store, Arc::new(clock))
             .await
             .map_err(Error::Lifecycle)?;
         let tasks = Tasks::new("server");
-        let app = App::new(config, service.clone(), tasks.spawner());
+        let app = App::new(config, control.clone(), tasks.spawner());
         #[cfg(feature = "otlp")]
         if let Some(settings) = config.otel.settings() {
             let (app, stopping) = (app.clone(), tasks.stopping());
@@ -143,7 +146,8 @@ impl Running {
             .map_err(io_error("starting threads for connections"))?;
         Ok(Self {
             address,
-            service,
+            service: control.for_caller(Caller::server()),
+            control,
             tasks,
         })
     }
@@ -153,7 +157,21 @@ impl Running {
         for task in self.tasks.shutdown(grace).await {
             tracing::debug!(task, "did not end in time");
         }
-        self.service.shutdown(SERVICE_STOP).await;
+        self.control.shutdown(SERVICE_STOP).await;
+    }
+}
+
+/// What the operator allows in requests.
+fn rules(config: &Config) -> Rules {
+    let size = config.storage.volume_default_size.parse::<Quantity>();
+    Rules {
+        host_paths: config.storage.allowed_host_paths.clone(),
+        lifetime_max: config
+            .server
+            .max_sandbox_timeout_seconds
+            .map(Duration::from_secs),
+        renew_on_access: config.renew_intent.enabled,
+        volume_size_default: size.ok().map(Quantity::whole),
     }
 }
 

@@ -46,16 +46,9 @@ const EXTENSION_BYTES_MAX: usize = 16 * 1024;
 
 const INVALID: ErrorCode = ErrorCode::SandboxInvalidParameter;
 
-/// What the operator allows.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct CreateRules {
-    /// The longest a sandbox may live, in seconds.
-    pub timeout_seconds_max: Option<u64>,
-}
-
 impl CreateSandboxRequest {
     /// Every problem of the request, in the order of its fields.
-    pub fn validate(&self, rules: CreateRules) -> Result<(), Vec<Problem>> {
+    pub fn validate(&self) -> Result<(), Vec<Problem>> {
         let mut problems = Problems::new();
         if self.template_id.is_some() {
             self.check_template_excludes(&mut problems);
@@ -65,7 +58,7 @@ impl CreateSandboxRequest {
         if let Some(platform) = &self.platform {
             check_platform(platform, &mut problems);
         }
-        self.check_timeout(rules, &mut problems);
+        self.check_timeout(&mut problems);
         let resources = [
             ("resourceLimits", &self.resource_limits),
             ("resourceRequests", &self.resource_requests),
@@ -182,11 +175,8 @@ impl CreateSandboxRequest {
         }
     }
 
-    fn check_timeout(&self, rules: CreateRules, problems: &mut Problems) {
+    fn check_timeout(&self, problems: &mut Problems) {
         let Some(timeout) = self.timeout else { return };
-        let allowed = rules
-            .timeout_seconds_max
-            .and_then(|max| i64::try_from(max).ok());
         if timeout < TIMEOUT_SECONDS_MIN {
             let message =
                 format!("is {timeout} seconds; at least {TIMEOUT_SECONDS_MIN} are needed");
@@ -194,9 +184,6 @@ impl CreateSandboxRequest {
         } else if timeout > TIMEOUT_SECONDS_MAX {
             let message =
                 format!("is {timeout} seconds; at most {TIMEOUT_SECONDS_MAX} are possible");
-            problems.add_code(INVALID, "timeout", message);
-        } else if let Some(max) = allowed.filter(|max| timeout > *max) {
-            let message = format!("is {timeout} seconds; this server allows at most {max}");
             problems.add_code(INVALID, "timeout", message);
         }
     }

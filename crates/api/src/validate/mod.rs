@@ -12,8 +12,7 @@ mod vault;
 mod volume;
 
 pub use create::{
-    CreateRules, RENEW_SECONDS, RESERVED_ENV_KEY, TIMEOUT_SECONDS_MAX, TIMEOUT_SECONDS_MIN,
-    renew_seconds,
+    RENEW_SECONDS, RESERVED_ENV_KEY, TIMEOUT_SECONDS_MAX, TIMEOUT_SECONDS_MIN, renew_seconds,
 };
 pub use network::{Target, TargetError};
 pub use process::{ARGUMENT_BYTES_MAX, ENVIRONMENT_BYTES_MAX};

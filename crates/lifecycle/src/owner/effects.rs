@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::{Owner, Reply, refuse};
 use crate::calls::{self, Call, News, Report};
 use crate::deadlines;
-use crate::error::Error;
+use crate::error::{Error, Feature};
 use crate::event::EventKind;
 use crate::labels;
 use crate::machine::{Ask, Effect, Op};
@@ -65,7 +65,7 @@ impl Owner {
                 let Some(recipe) = self.keeper.recipe() else {
                     // Only a damaged record lacks it.
                     let error = Error::Unsupported {
-                        field: "record",
+                        feature: Feature::DamagedRecord,
                         message: "how to make this sandbox was lost; create it again".to_owned(),
                     };
                     let news = News::MakeFailed {

@@ -7,16 +7,9 @@ use jiff::SignedDuration;
 use lifecycle::backend::{Error as BackendError, Limits, Source, Target};
 use lifecycle::fake::{Backend, Call, Fault, Gate, Store, StoreFault};
 use lifecycle::store::Store as _;
-use lifecycle::{CreateRequest, Error, IdempotencyKey, Reason, SandboxFilter, State, store};
+use lifecycle::{Caller, CreateRequest, Error, Feature, Reason, SandboxFilter, State, store};
 
 use crate::{EPOCH, World, local, remote, settle};
-
-fn key(text: &str) -> Option<IdempotencyKey> {
-    Some(IdempotencyKey {
-        principal: "tester".to_owned(),
-        key: text.to_owned(),
-    })
-}
 
 #[tokio::test(start_paused = true)]
 async fn a_local_image_is_answered_when_it_runs() {
@@ -128,7 +121,7 @@ async fn a_creation_that_fails_at_once_is_an_error_and_leaves_nothing() {
         message: "no such program".to_owned(),
     };
     world.backend.fail_next(Call::Create, Fault::Fail(fault));
-    let error = world.service.create(local(), key("k")).await.unwrap_err();
+    let error = world.service.create(local(), Some("k")).await.unwrap_err();
     assert!(matches!(&error, Error::Backend(e) if matches!(**e, BackendError::Start { .. })));
     settle().await;
     assert_eq!(
@@ -139,14 +132,14 @@ async fn a_creation_that_fails_at_once_is_an_error_and_leaves_nothing() {
         0
     );
     assert!(world.store.load().await.unwrap().sandboxes.is_empty());
-    let again = world.service.create(local(), key("k")).await.unwrap();
+    let again = world.service.create(local(), Some("k")).await.unwrap();
     assert!(!again.is_replay, "a failed request gives its key back");
 }
 
 #[tokio::test(start_paused = true)]
 async fn what_the_backend_cannot_do_is_refused_before_anything_is_made() {
     let world = World::new().await;
-    let mut none = world.service.capabilities();
+    let mut none = world.control.capabilities();
     none.gpu = false;
     world.backend.set_capabilities(none);
     let limits = Limits {
@@ -158,7 +151,7 @@ async fn what_the_backend_cannot_do_is_refused_before_anything_is_made() {
     assert!(matches!(
         error,
         Error::Unsupported {
-            field: "resourceLimits.gpu",
+            feature: Feature::Gpu,
             ..
         }
     ));
@@ -168,28 +161,25 @@ async fn what_the_backend_cannot_do_is_refused_before_anything_is_made() {
 #[tokio::test(start_paused = true)]
 async fn one_key_makes_one_sandbox() {
     let world = World::new().await;
-    let first = world.service.create(local(), key("a")).await.unwrap();
-    let second = world.service.create(local(), key("a")).await.unwrap();
+    let first = world.service.create(local(), Some("a")).await.unwrap();
+    let second = world.service.create(local(), Some("a")).await.unwrap();
     assert!(!first.is_replay && second.is_replay);
     assert_eq!(first.sandbox.id, second.sandbox.id);
     let other = CreateRequest {
         timeout: None,
         ..local()
     };
-    let conflict = world.service.create(other, key("a")).await.unwrap_err();
+    let conflict = world.service.create(other, Some("a")).await.unwrap_err();
     assert!(matches!(conflict, Error::KeyConflict));
-    let stranger = Some(IdempotencyKey {
-        principal: "other".to_owned(),
-        key: "a".to_owned(),
-    });
-    let theirs = world.service.create(local(), stranger).await.unwrap();
+    let stranger = world.control.for_caller(Caller::operator("other"));
+    let theirs = stranger.create(local(), Some("a")).await.unwrap();
     assert_ne!(theirs.sandbox.id, first.sandbox.id);
 }
 
 #[tokio::test(start_paused = true)]
 async fn many_requests_at_once_with_one_key_make_one_sandbox() {
     let world = World::new().await;
-    let all = (0..16).map(|_| world.service.create(local(), key("same")));
+    let all = (0..16).map(|_| world.service.create(local(), Some("same")));
     let made = futures_util::future::join_all(all).await;
     let ids: std::collections::HashSet<_> = made
         .into_iter()
@@ -205,16 +195,16 @@ async fn a_key_outlives_a_restart_and_is_spent_with_its_sandbox() {
     let world = World::new().await;
     let first = world
         .service
-        .create(local(), key("a"))
+        .create(local(), Some("a"))
         .await
         .unwrap()
         .sandbox;
     let world = world.restart().await;
-    let again = world.service.create(local(), key("a")).await.unwrap();
+    let again = world.service.create(local(), Some("a")).await.unwrap();
     assert!(again.is_replay);
     assert_eq!(again.sandbox.id, first.id);
     world.service.delete(&first.id).await.unwrap();
-    let spent = world.service.create(local(), key("a")).await.unwrap_err();
+    let spent = world.service.create(local(), Some("a")).await.unwrap_err();
     assert!(matches!(spent, Error::KeySpent(id) if id == first.id));
 }
 
@@ -224,12 +214,12 @@ async fn a_key_is_forgotten_after_a_day() {
     let request = CreateRequest::from_image("local");
     let first = world
         .service
-        .create(request.clone(), key("a"))
+        .create(request.clone(), Some("a"))
         .await
         .unwrap()
         .sandbox;
     tokio::time::advance(Duration::from_secs(24 * 3600 + 1)).await;
-    let second = world.service.create(request, key("a")).await.unwrap();
+    let second = world.service.create(request, Some("a")).await.unwrap();
     assert!(!second.is_replay);
     assert_ne!(second.sandbox.id, first.id);
 }
@@ -244,7 +234,7 @@ async fn a_client_that_goes_away_leaves_a_sandbox_it_can_find() {
     let service = world.service.clone();
     let asked = tokio::spawn({
         let request = request.clone();
-        async move { service.create(request, key("gone")).await }
+        async move { service.create(request, Some("gone")).await }
     });
     reached.await.unwrap();
     asked.abort();
@@ -256,7 +246,7 @@ async fn a_client_that_goes_away_leaves_a_sandbox_it_can_find() {
     };
     let found = world.service.list(&filter, 1, 10);
     assert_eq!(found.total_items, 1);
-    let by_key = world.service.create(request, key("gone")).await.unwrap();
+    let by_key = world.service.create(request, Some("gone")).await.unwrap();
     assert!(by_key.is_replay);
     assert_eq!(by_key.sandbox.id, found.items[0].id);
     assert_eq!(by_key.sandbox.status.state, State::Running);

@@ -260,9 +260,9 @@ async fn questions_to_a_hanging_backend_end() {
         world.service.logs(&id, query).await,
         Err(Error::Timeout { .. })
     ));
-    let health = world.service.health().await;
+    let health = world.control.health().await;
     assert!(health.backend.is_err() && health.store.is_ok());
-    assert!(world.service.health().await.backend.is_ok());
+    assert!(world.control.health().await.backend.is_ok());
 }
 
 #[tokio::test(start_paused = true)]

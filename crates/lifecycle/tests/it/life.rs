@@ -281,7 +281,7 @@ async fn the_end_of_the_entrypoint_is_told_apart() {
             .service
             .connect(&id, Target::Control, Duration::from_secs(1))
             .await;
-        assert!(matches!(connect, Err(Error::Connect(ConnectError::Ended))));
+        assert!(matches!(connect, Err(Error::WrongState { .. })));
         assert!(matches!(
             world.service.pause(&id).await,
             Err(Error::WrongState { .. })

@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "what a test sets up fails loudly")]
 
-mod behalf;
+mod audit;
 mod clock;
 mod conformance;
 mod create;
@@ -18,13 +18,15 @@ use std::time::Duration;
 use api::id::SandboxId;
 use jiff::Timestamp;
 use lifecycle::fake::{Backend, Clock, Store};
-use lifecycle::{Config, CreateRequest, Sandbox, Service, State};
+use lifecycle::{Caller, Config, ControlPlane, CreateRequest, Sandbox, Service, State};
 
 /// A service and everything it stands on.
 pub(crate) struct World {
     pub(crate) backend: Backend,
     pub(crate) store: Store,
     pub(crate) clock: Clock,
+    pub(crate) control: ControlPlane,
+    /// The control plane as most tests use it.
     pub(crate) service: Service,
 }
 
@@ -43,7 +45,7 @@ impl World {
     }
 
     pub(crate) async fn with(backend: Backend, store: Store, clock: Clock) -> World {
-        let service = Service::start(
+        let control = ControlPlane::start(
             Config::default(),
             Arc::new(backend.clone()),
             Arc::new(store.clone()),
@@ -55,13 +57,14 @@ impl World {
             backend,
             store,
             clock,
-            service,
+            service: control.for_caller(Caller::operator("tester")),
+            control,
         }
     }
 
     /// Stops the service and starts another on the same backend, store and clock.
     pub(crate) async fn restart(self) -> World {
-        self.service.shutdown(Duration::from_secs(1)).await;
+        self.control.shutdown(Duration::from_secs(1)).await;
         World::with(self.backend, self.store, self.clock).await
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use jiff::SignedDuration;
-use lifecycle::backend::{Backend as _, Exit, ObservedState, Spec, Target};
+use lifecycle::backend::{Backend as _, Exit, Network, ObservedState, Spec, Target};
 use lifecycle::fake::{Backend, Call, Fault, Store};
 use lifecycle::{CreateRequest, Error, Reason, SandboxFilter, SnapshotState, State, labels};
 use secrecy::ExposeSecret;
@@ -49,7 +49,7 @@ async fn sandboxes_and_their_lifetimes_are_taken_up() {
 async fn what_expired_while_no_server_ran_goes_at_once() {
     let world = World::new().await;
     let id = world.running().await.id.clone();
-    world.service.shutdown(Duration::from_secs(1)).await;
+    world.control.shutdown(Duration::from_secs(1)).await;
     tokio::time::advance(Duration::from_secs(3600)).await;
     let world = World::with(world.backend, world.store, world.clock).await;
     settle().await;
@@ -64,7 +64,7 @@ async fn what_ended_while_no_server_ran_is_noticed() {
         world.running().await.id.clone(),
         world.running().await.id.clone(),
     );
-    world.service.shutdown(Duration::from_secs(1)).await;
+    world.control.shutdown(Duration::from_secs(1)).await;
     world.backend.vanish(&gone, false);
     let exit = Exit {
         code: Some(7),
@@ -171,7 +171,7 @@ fn stray(id: &str, owner: &str, store: &str) -> Spec {
         env: request.env,
         limits: request.limits,
         volumes: vec![],
-        network: request.network,
+        network: Network::Outside,
         access_token: "t".to_owned().into(),
         labels: [(labels::OWNER, owner), (labels::STORE, store)]
             .map(|(k, v)| (k.to_owned(), v.to_owned()))
@@ -233,7 +233,7 @@ async fn a_lost_store_costs_no_sandbox() {
         .await
         .unwrap();
     tokio::time::advance(Duration::from_secs(300)).await;
-    world.service.shutdown(Duration::from_secs(1)).await;
+    world.control.shutdown(Duration::from_secs(1)).await;
     world.store.lose();
     let world = World::with(world.backend, world.store, world.clock).await;
     let adopted = world.until(&before.id, State::Running).await;
@@ -294,7 +294,7 @@ async fn a_snapshot_that_a_crash_cut_short_is_what_the_backend_says() {
 async fn a_backend_that_does_not_answer_does_not_keep_the_server_from_starting() {
     let world = World::new().await;
     let id = world.running().await.id.clone();
-    world.service.shutdown(Duration::from_secs(1)).await;
+    world.control.shutdown(Duration::from_secs(1)).await;
     world.backend.fail_next(Call::List, Fault::Hang);
     let begun = tokio::time::Instant::now();
     let world = World::with(world.backend, world.store, world.clock).await;
@@ -306,7 +306,7 @@ async fn a_backend_that_does_not_answer_does_not_keep_the_server_from_starting()
 async fn a_stopping_service_refuses_new_work_and_leaves_sandboxes_alone() {
     let world = World::new().await;
     let id = world.running().await.id.clone();
-    world.service.shutdown(Duration::from_secs(1)).await;
+    world.control.shutdown(Duration::from_secs(1)).await;
     assert!(matches!(
         world.service.create(local(), None).await,
         Err(Error::ShuttingDown)

@@ -14,7 +14,7 @@ use jiff::{SignedDuration, Timestamp};
 use lifecycle::backend::{Error as BackendError, Exit, ObservedState};
 use lifecycle::fake::{Backend, Call, Clock, Fault, Store, StoreFault};
 use lifecycle::{
-    Config, CreateRequest, Error, IdempotencyKey, SandboxFilter, Service, State, store,
+    Caller, Config, ControlPlane, CreateRequest, Error, SandboxFilter, Service, State, store,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -107,7 +107,8 @@ impl Universe {
         self.now = runtime.block_on(async move {
             let clock = Clock::starting_at(now);
             inject(&backend, &mut rng);
-            let service = start(&backend, &store, &clock).await;
+            let control = start(&backend, &store, &clock).await;
+            let service = control.for_caller(Caller::operator("sim"));
             let clients = (0..CLIENTS).map(|client| {
                 let rng =
                     StdRng::seed_from_u64(seed * 1_000_000 + u64::from(server) * 1000 + client);
@@ -131,7 +132,7 @@ impl Universe {
                 }
             } else {
                 all.await.into_iter().for_each(|client| client.unwrap());
-                service.shutdown(Duration::from_secs(30)).await;
+                control.shutdown(Duration::from_secs(30)).await;
             }
             lifecycle::clock::Clock::now(&clock) + SignedDuration::from_secs(1)
         });
@@ -145,7 +146,8 @@ impl Universe {
         let ledger = std::mem::take(&mut *self.ledger.lock().unwrap());
         runtime().block_on(async move {
             let clock = Clock::starting_at(now);
-            let service = start(&backend, &store, &clock).await;
+            let control = start(&backend, &store, &clock).await;
+            let service = control.for_caller(Caller::operator("sim"));
             // Longer than every deadline, retry and reconciliation period.
             tokio::time::sleep(Duration::from_secs(300)).await;
             let now = lifecycle::clock::Clock::now(&clock);
@@ -218,8 +220,8 @@ fn check(service: &Service, id: &SandboxId, known: &Known, now: Timestamp) {
     }
 }
 
-async fn start(backend: &Backend, store: &Store, clock: &Clock) -> Service {
-    let started = Service::start(
+async fn start(backend: &Backend, store: &Store, clock: &Clock) -> ControlPlane {
+    let started = ControlPlane::start(
         Config::default(),
         Arc::new(backend.clone()),
         Arc::new(store.clone()),
@@ -339,13 +341,9 @@ impl Client {
         if self.rng.random_bool(0.5) {
             request.timeout = Some(Duration::from_secs(self.rng.random_range(60..600)));
         }
-        let key = IdempotencyKey {
-            principal: "sim".to_owned(),
-            key: job.clone(),
-        };
-        let key = self.rng.random_bool(0.3).then_some(key);
+        let key = self.rng.random_bool(0.3).then_some(job.as_str());
         let first = self
-            .bounded("create", self.service.create(request.clone(), key.clone()))
+            .bounded("create", self.service.create(request.clone(), key))
             .await;
         let creation = match (first, &key) {
             // What clients do with a key: ask again.

@@ -98,7 +98,7 @@ async fn a_number_from_a_lost_store_is_a_gap_and_not_silence() {
 async fn a_stream_ends_with_the_service() {
     let world = World::new().await;
     let mut live = world.service.subscribe(None).await.unwrap();
-    world.service.shutdown(Duration::from_secs(1)).await;
+    world.control.shutdown(Duration::from_secs(1)).await;
     assert!(live.next().await.is_none());
 }
 
@@ -116,7 +116,7 @@ async fn the_audit_trail_is_kept_and_read_page_by_page() {
             outcome: "ok".to_owned(),
             request_id: None,
         };
-        world.service.audit(entry).await.unwrap();
+        world.control.audit(entry).await.unwrap();
     }
     let world = world.restart().await;
     let query = AuditQuery {

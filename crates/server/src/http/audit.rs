@@ -8,6 +8,8 @@
 //! A change runs in a task of its own, so that a client that hangs up neither interrupts it nor
 //! keeps it out of the trail.
 
+use std::sync::Arc;
+
 use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -15,7 +17,7 @@ use daemon::http::{Peer, RequestId};
 use http::Method;
 use http::request::Parts;
 use lifecycle::event::AuditEntry;
-use lifecycle::{Behalf, Service};
+use lifecycle::{AuditContext, Caller, Service};
 
 use super::error::Answered;
 use super::{App, Error, address_of};
@@ -29,7 +31,7 @@ pub(super) struct Target(pub(super) String);
 #[derive(Debug, Clone)]
 pub(super) struct Begun {
     entry: AuditEntry,
-    by: Behalf,
+    audit: AuditContext,
 }
 
 /// The control plane as the maker of this request uses it.
@@ -39,11 +41,17 @@ impl FromRequestParts<App> for Acting {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
-        let service = &app.0.service;
-        Ok(Self(match parts.extensions.get::<Begun>() {
-            Some(begun) => service.on_behalf(begun.by.clone()),
-            None => service.clone(),
-        }))
+        let principal = parts.extensions.get::<Principal>();
+        let caller = match principal {
+            Some(principal) => Caller::operator(Arc::clone(&principal.0)),
+            // Only a route without the guard has none, and none of those asks for a caller.
+            None => Caller::visitor(),
+        };
+        let caller = match parts.extensions.get::<Begun>() {
+            Some(begun) => caller.with_audit(begun.audit.clone()),
+            None => caller,
+        };
+        Ok(Self(app.0.control.for_caller(caller)))
     }
 }
 
@@ -61,16 +69,16 @@ pub(super) async fn record(
     let Some(entry) = begin(&request, &path) else {
         return next.run(request).await;
     };
-    let by = Behalf::new(entry.clone());
+    let audit = AuditContext::new(entry.clone());
     let begun = Begun {
         entry: entry.clone(),
-        by: by.clone(),
+        audit: audit.clone(),
     };
     request.extensions_mut().insert(begun);
     let spawner = app.0.spawner.clone();
     let work = spawner.spawn("change", async move {
         let response = next.run(request).await;
-        let is_told = by.is_recorded() && response.status().is_success();
+        let is_told = audit.is_recorded() && response.status().is_success();
         if !is_told && response.extensions().get::<Later>().is_none() {
             keep(&app, finish(entry, &response)).await;
         }
@@ -98,11 +106,11 @@ pub(super) async fn end(app: &App, begun: Begun, target: String, outcome: &str) 
 }
 
 async fn keep(app: &App, entry: AuditEntry) {
-    let service = &app.0.service;
+    let control = &app.0.control;
     let kept = if entry.outcome == AuditEntry::OK {
-        service.audit(entry).await
+        control.audit(entry).await
     } else {
-        service.audit_behind(entry).await
+        control.audit_behind(entry).await
     };
     if let Err(error) = kept {
         tracing::error!(error = %api::error_chain(&error), "an audit entry was lost");

@@ -1,32 +1,28 @@
-//! What a request to make a sandbox asks of the control plane, and what this server refuses in
-//! one: everything that it could not honour.
+//! Reads a request to make a sandbox into what the control plane is asked for, and refuses what
+//! the contract has and the control plane has no word for.
+//!
+//! Holds no rule: what may be asked for is decided by the control plane's admission.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::time::Duration;
 
 use api::error::ErrorCode;
-use api::network_policy::PolicyMode;
-use api::problem::{Problem, Problems};
+use api::network_policy::NetworkPolicy;
+use api::problem::Problem;
 use api::quantity::Quantity;
 use api::resource::{Gpus, Resources};
 use api::sandbox::{CreateSandboxRequest, ECHOED_EXTENSION_PREFIX, EXTENSION_RENEW_SECONDS};
-use api::validate::{CreateRules, renew_seconds};
+use api::validate::renew_seconds;
 use api::volume;
-use http::StatusCode;
-use lifecycle::CreateRequest;
-use lifecycle::backend::{Limits, Network, Platform, RegistryAuth, Source, Volume, VolumeSource};
+use lifecycle::backend::{Limits, Platform, RegistryAuth, Source};
+use lifecycle::{CreateRequest, VolumeRequest, VolumeRequestSource};
 
-use super::{Error, Rules, not_supported};
+use super::{Error, not_supported};
 
 /// Reads a request to make a sandbox.
-pub(super) fn request(body: &CreateSandboxRequest, rules: &Rules) -> Result<CreateRequest, Error> {
-    let timeout_seconds_max = rules.timeout_max.map(|max| max.as_secs());
-    body.validate(CreateRules {
-        timeout_seconds_max,
-    })
-    .map_err(Error::body)?;
-    refuse_unsupported(body, rules)?;
+pub(super) fn request(body: &CreateSandboxRequest) -> Result<CreateRequest, Error> {
+    body.validate().map_err(Error::body)?;
+    refuse_unsupported(body)?;
     let limits = body
         .resource_limits
         .as_ref()
@@ -50,17 +46,19 @@ pub(super) fn request(body: &CreateSandboxRequest, rules: &Rules) -> Result<Crea
         metadata: body.metadata.clone().unwrap_or_default(),
         extensions: echoed(body),
         limits: to_limits(limits),
-        volumes: volumes(body, rules)?,
-        network: network(body)?,
+        volumes: body.volumes.iter().flatten().map(volume).collect(),
+        network: body
+            .network_policy
+            .clone()
+            .unwrap_or_else(NetworkPolicy::allow_all),
         renew_on_access: renew_on_access(body)?,
     })
 }
 
 /// What the contract has and this server has not.
-fn refuse_unsupported(body: &CreateSandboxRequest, rules: &Rules) -> Result<(), Error> {
+fn refuse_unsupported(body: &CreateSandboxRequest) -> Result<(), Error> {
     use ErrorCode::{FsbApiNotSupported, SandboxApiNotSupported, SandboxUnsupportedPoolRef};
-    let refuse = |code, message: &str| Error::Refused {
-        status: StatusCode::BAD_REQUEST,
+    let refuse = |code, message: &str| Error::BadRequest {
         code,
         message: message.to_owned(),
     };
@@ -89,11 +87,6 @@ fn refuse_unsupported(body: &CreateSandboxRequest, rules: &Rules) -> Result<(), 
                 .is_some_and(|map| !map.is_empty()),
             "resourceRequests: this server cannot reserve resources; use resourceLimits",
         ),
-        (
-            !rules.renews_on_access && body.extension(EXTENSION_RENEW_SECONDS).is_some(),
-            "extensions.access.renew.extend.seconds: renewal on access is switched off on this \
-             server (renew_intent.enabled)",
-        ),
     ];
     match refused.iter().find(|(is_asked, _)| *is_asked) {
         Some((_, message)) => Err(refuse(SandboxApiNotSupported, message)),
@@ -103,14 +96,10 @@ fn refuse_unsupported(body: &CreateSandboxRequest, rules: &Rules) -> Result<(), 
 
 fn source(body: &CreateSandboxRequest) -> Result<Source, Error> {
     if let Some(id) = body.snapshot_id_given() {
-        return id
-            .parse()
-            .map(Source::Snapshot)
-            .map_err(|_| Error::Refused {
-                status: StatusCode::NOT_FOUND,
-                code: ErrorCode::SnapshotNotFound,
-                message: "snapshotId: there is no such snapshot".to_owned(),
-            });
+        return id.parse().map(Source::Snapshot).map_err(|_| Error::NoSuch {
+            code: ErrorCode::SnapshotNotFound,
+            message: "snapshotId: there is no such snapshot".to_owned(),
+        });
     }
     let Some(image) = &body.image else {
         return Err(Error::body(vec![Problem::new("image", "is missing")]));
@@ -147,22 +136,6 @@ fn to_limits(resources: Resources) -> Limits {
     }
 }
 
-/// A policy that lets everything or nothing out can be kept without one; any other would not be
-/// enforced, and a policy that is not enforced is worse than none.
-fn network(body: &CreateSandboxRequest) -> Result<Network, Error> {
-    match body.network_policy.as_ref().map(|policy| policy.mode()) {
-        None | Some(PolicyMode::AllowAll) => Ok(Network::Outside),
-        Some(PolicyMode::DenyAll) => Ok(Network::None),
-        Some(_) => Err(Error::Refused {
-            status: StatusCode::BAD_REQUEST,
-            code: ErrorCode::SandboxApiNotSupported,
-            message: "networkPolicy: rules by target are not enforced by this server yet; allow \
-                      or deny everything, or leave it out"
-                .to_owned(),
-        }),
-    }
-}
-
 fn renew_on_access(body: &CreateSandboxRequest) -> Result<Option<Duration>, Error> {
     let Some(text) = body.extension(EXTENSION_RENEW_SECONDS) else {
         return Ok(None);
@@ -171,91 +144,27 @@ fn renew_on_access(body: &CreateSandboxRequest) -> Result<Option<Duration>, Erro
     Ok(Some(Duration::from_secs(seconds)))
 }
 
-fn volumes(body: &CreateSandboxRequest, rules: &Rules) -> Result<Vec<Volume>, Error> {
-    let mut problems = Problems::new();
-    let given = body.volumes.as_deref().unwrap_or_default();
-    let volumes = given
-        .iter()
-        .enumerate()
-        .filter_map(|(index, volume)| one_volume(index, volume, rules, &mut problems))
-        .collect();
-    problems.into_result(volumes).map_err(Error::body)
-}
-
-fn one_volume(
-    index: usize,
-    volume: &volume::Volume,
-    rules: &Rules,
-    problems: &mut Problems,
-) -> Option<Volume> {
-    let source = match (&volume.host, &volume.pvc, &volume.ossfs) {
-        (Some(host), None, None) => host_path(index, &host.path, rules, problems)?,
-        (None, Some(pvc), None) => named(index, pvc, rules, problems)?,
-        _ => {
-            let field = format!("volumes[{index}].ossfs");
-            let message = "this server mounts host paths and named volumes only";
-            problems.add_code(ErrorCode::VolumeUnsupportedBackend, field, message);
-            return None;
-        }
+/// A volume as it stands in a request that keeps the contract.
+fn volume(volume: &volume::Volume) -> VolumeRequest {
+    let source = match (&volume.host, &volume.pvc) {
+        (Some(host), _) => VolumeRequestSource::HostPath(host.path.clone()),
+        (None, Some(pvc)) => VolumeRequestSource::Named {
+            claim: pvc.claim_name.clone(),
+            create: pvc.create_if_not_exists,
+            delete_with_sandbox: pvc.delete_on_sandbox_termination,
+            size_bytes: pvc.storage.as_ref().and_then(|text| {
+                let size = text.parse::<Quantity>();
+                size.ok().map(Quantity::whole)
+            }),
+            storage_class: pvc.storage_class.clone(),
+        },
+        (None, None) => VolumeRequestSource::ObjectStore,
     };
-    Some(Volume {
+    VolumeRequest {
         name: volume.name.clone(),
         source,
         mount_path: volume.mount_path.clone(),
         read_only: volume.read_only,
         sub_path: volume.sub_path.clone(),
-    })
-}
-
-/// The longest allowed directory above the path, so that links cannot lead out of the narrowest.
-fn host_path(
-    index: usize,
-    path: &str,
-    rules: &Rules,
-    problems: &mut Problems,
-) -> Option<VolumeSource> {
-    let above = rules
-        .allowed_host_paths
-        .iter()
-        .filter(|root| Path::new(path).starts_with(root));
-    let Some(root) = above.max_by_key(|root| root.components().count()) else {
-        let field = format!("volumes[{index}].host.path");
-        let message = "is not below a directory of storage.allowed_host_paths";
-        problems.add_code(ErrorCode::VolumeHostPathNotAllowed, field, message);
-        return None;
-    };
-    Some(VolumeSource::HostPath {
-        path: path.to_owned(),
-        allowed_root: root.to_string_lossy().into_owned(),
-    })
-}
-
-fn named(
-    index: usize,
-    pvc: &volume::Pvc,
-    rules: &Rules,
-    problems: &mut Problems,
-) -> Option<VolumeSource> {
-    if pvc.storage_class.is_some() {
-        let field = format!("volumes[{index}].pvc.storageClass");
-        let message = "this server has no storage classes; leave it out";
-        problems.add_code(ErrorCode::VolumeUnsupportedBackend, field, message);
-        return None;
     }
-    let field = format!("volumes[{index}].pvc.storage");
-    let asked = pvc.storage.as_ref().map(|text| text.parse::<Quantity>());
-    let asked = match asked {
-        Some(size) => Some(
-            problems
-                .check(ErrorCode::SandboxInvalidParameter, field, size)?
-                .whole(),
-        ),
-        None => rules.volume_size_default,
-    };
-    Some(VolumeSource::Named {
-        claim: pvc.claim_name.clone(),
-        create: pvc.create_if_not_exists,
-        delete_with_sandbox: pvc.delete_on_sandbox_termination,
-        size_bytes: asked,
-    })
 }

@@ -16,11 +16,13 @@ use axum::extract::State;
 use axum::response::sse::{Event as Frame, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::Stream;
-use http::{HeaderName, HeaderValue, StatusCode, header};
+use http::{HeaderName, HeaderValue, header};
 use jiff::{SignedDuration, Timestamp};
+use lifecycle::Service;
 use lifecycle::backend::{LogQuery, Logs};
 use lifecycle::event::Event;
 
+use super::audit::Acting;
 use super::events::HEARTBEAT;
 use super::extract::{OfSandbox, RawQuery};
 use super::{App, Error};
@@ -48,7 +50,7 @@ const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 
 /// `GET /sandboxes/{id}/diagnostics/logs`
 pub(super) async fn logs(
-    State(app): State<App>,
+    Acting(service): Acting,
     OfSandbox(id): OfSandbox,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Error> {
@@ -60,7 +62,7 @@ pub(super) async fn logs(
     problems.into_result(()).map_err(Error::query)?;
     let scope = scope(&query, ["container", "all"])?;
     let since = query.first("since").filter(|_| scope.is_none()).map(since);
-    let logs = read_logs(&app, &id, tail, since).await?;
+    let logs = read_logs(&service, &id, tail, since).await?;
     Ok(match scope {
         Some(scope) => described(id, DiagnosticKind::Logs, scope, logs.text, logs.truncated),
         None => plain(logs.text),
@@ -70,6 +72,7 @@ pub(super) async fn logs(
 /// `GET /sandboxes/{id}/logs`
 pub(super) async fn follow(
     State(app): State<App>,
+    Acting(service): Acting,
     OfSandbox(id): OfSandbox,
     RawQuery(query): RawQuery,
 ) -> Result<Sse<impl Stream<Item = Result<Frame, Infallible>>>, Error> {
@@ -79,11 +82,7 @@ pub(super) async fn follow(
         .number("tail", 1..=TAIL_MAX, &mut problems)
         .unwrap_or(TAIL_DEFAULT);
     problems.into_result(()).map_err(Error::query)?;
-    let pieces = app
-        .0
-        .service
-        .follow_logs(&id, log_query(tail, None))
-        .await?;
+    let pieces = service.follow_logs(&id, log_query(tail, None)).await?;
     let state = (Some(pieces), app.0.spawner.stopping());
     let frames = futures_util::stream::unfold(state, |(pieces, stopping)| async move {
         let mut pieces = pieces?;
@@ -105,7 +104,7 @@ pub(super) async fn follow(
 
 /// `GET /sandboxes/{id}/diagnostics/events`
 pub(super) async fn events(
-    State(app): State<App>,
+    Acting(service): Acting,
     OfSandbox(id): OfSandbox,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Error> {
@@ -116,7 +115,7 @@ pub(super) async fn events(
         .unwrap_or(EVENTS_DEFAULT);
     problems.into_result(()).map_err(Error::query)?;
     let scope = scope(&query, ["runtime", "all"])?;
-    let events = read_events(&app, &id, limit).await?;
+    let events = read_events(&service, &id, limit).await?;
     let truncated = events.len() as u64 == limit;
     Ok(match scope {
         Some(scope) => described(
@@ -133,14 +132,16 @@ pub(super) async fn events(
 /// `GET /sandboxes/{id}/diagnostics/inspect`
 pub(super) async fn inspect(
     State(app): State<App>,
+    Acting(service): Acting,
     OfSandbox(id): OfSandbox,
 ) -> Result<Response, Error> {
-    Ok(plain(description(&app, &id).await?))
+    Ok(plain(description(&app, &service, &id).await?))
 }
 
 /// `GET /sandboxes/{id}/diagnostics/summary`
 pub(super) async fn summary(
     State(app): State<App>,
+    Acting(service): Acting,
     OfSandbox(id): OfSandbox,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Error> {
@@ -153,9 +154,9 @@ pub(super) async fn summary(
         .number("event_limit", 1..=EVENTS_MAX, &mut problems)
         .unwrap_or(SUMMARY_DEFAULTS.1);
     problems.into_result(()).map_err(Error::query)?;
-    let inspect = description(&app, &id).await?;
-    let events = as_lines(&read_events(&app, &id, limit).await?);
-    let logs = read_logs(&app, &id, tail, None).await?.text;
+    let inspect = description(&app, &service, &id).await?;
+    let events = as_lines(&read_events(&service, &id, limit).await?);
+    let logs = read_logs(&service, &id, tail, None).await?.text;
     Ok(plain(format!(
         "== inspect ==\n{inspect}\n\n== events ==\n{events}\n\n== logs ==\n{logs}\n"
     )))
@@ -166,12 +167,12 @@ fn parse(query: &str) -> Result<Query, Error> {
 }
 
 async fn read_logs(
-    app: &App,
+    service: &Service,
     id: &SandboxId,
     tail: u64,
     since: Option<Timestamp>,
 ) -> Result<Logs, Error> {
-    Ok(app.0.service.logs(id, log_query(tail, since)).await?)
+    Ok(service.logs(id, log_query(tail, since)).await?)
 }
 
 fn log_query(tail: u64, since: Option<Timestamp>) -> LogQuery {
@@ -182,18 +183,18 @@ fn log_query(tail: u64, since: Option<Timestamp>) -> LogQuery {
     }
 }
 
-async fn read_events(app: &App, id: &SandboxId, limit: u64) -> Result<Vec<Event>, Error> {
+async fn read_events(service: &Service, id: &SandboxId, limit: u64) -> Result<Vec<Event>, Error> {
     let limit = u32::try_from(limit).unwrap_or(u32::MAX);
-    Ok(app.0.service.events(id, limit).await?)
+    Ok(service.events(id, limit).await?)
 }
 
 /// What the control plane knows of a sandbox and what its backend does.
-async fn description(app: &App, id: &SandboxId) -> Result<String, Error> {
-    let sandbox = app.0.service.get(id)?;
+async fn description(app: &App, service: &Service, id: &SandboxId) -> Result<String, Error> {
+    let sandbox = service.get(id)?;
     let status = &sandbox.status;
     let mut text = String::new();
     let _ = writeln!(text, "id:         {}", sandbox.id);
-    let _ = writeln!(text, "backend:    {}", app.0.service.backend_name());
+    let _ = writeln!(text, "backend:    {}", app.0.control.backend_name());
     let _ = writeln!(
         text,
         "state:      {} ({})",
@@ -210,7 +211,7 @@ async fn description(app: &App, id: &SandboxId) -> Result<String, Error> {
     for (key, value) in &sandbox.metadata {
         let _ = writeln!(text, "metadata:   {key}={value}");
     }
-    text.push_str(&app.0.service.describe(id).await?);
+    text.push_str(&service.describe(id).await?);
     Ok(text)
 }
 
@@ -219,8 +220,7 @@ fn scope<'a>(query: &'a Query, known: [&str; 2]) -> Result<Option<&'a str>, Erro
     match query.first("scope") {
         None => Ok(None),
         Some(scope) if known.contains(&scope) => Ok(Some(scope)),
-        Some(scope) => Err(Error::Refused {
-            status: StatusCode::BAD_REQUEST,
+        Some(scope) => Err(Error::BadRequest {
             code: ErrorCode::DiagnosticsScopeUnsupported,
             message: format!(
                 "scope must be {} or {}, not {scope:.64}",

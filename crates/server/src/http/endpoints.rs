@@ -8,10 +8,11 @@ use api::query::Query;
 use axum::Json;
 use axum::extract::{OriginalUri, Path, State};
 use http::uri::Authority;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, header};
 use lifecycle::Service;
 use secrecy::SecretString;
 
+use super::audit::Acting;
 use super::extract::{OfSandbox, RawQuery};
 use super::{App, Error};
 use crate::proxy;
@@ -19,6 +20,7 @@ use crate::proxy;
 /// `GET /sandboxes/{id}/endpoints/{port}`
 pub(super) async fn get(
     State(app): State<App>,
+    Acting(service): Acting,
     OfSandbox(id): OfSandbox,
     Path((_, port)): Path<(String, String)>,
     RawQuery(query): RawQuery,
@@ -27,7 +29,7 @@ pub(super) async fn get(
 ) -> Result<Json<Endpoint>, Error> {
     check_query(&query)?;
     let port = parse_port(&port)?;
-    let token = token(&app.0.service, &id).await?;
+    let token = token(&service, &id).await?;
     let host = host(app.0.rules.eip.as_deref(), &headers)?;
     let mount = if uri.path().starts_with("/v1/") {
         "/v1"
@@ -43,8 +45,8 @@ pub(super) async fn get(
 /// Waits for the sandbox to be ready. One that needs longer than clients wait for an answer has
 /// an endpoint all the same: the requests sent there go on waiting.
 async fn token(service: &Service, id: &api::id::SandboxId) -> Result<SecretString, Error> {
-    match service.endpoint(id, proxy::HOLD).await {
-        Ok(facts) => Ok(facts.access_token),
+    match service.wait_ready(id, proxy::HOLD).await {
+        Ok(sandbox) => Ok(sandbox.access_token.clone()),
         Err(lifecycle::Error::NotReady { .. }) => Ok(service.get(id)?.access_token.clone()),
         Err(error) => Err(error.into()),
     }
@@ -59,8 +61,7 @@ fn check_query(query: &str) -> Result<(), Error> {
     problems.into_result(()).map_err(Error::query)?;
     match expires {
         None => Ok(()),
-        Some(_) => Err(Error::Refused {
-            status: StatusCode::BAD_REQUEST,
+        Some(_) => Err(Error::BadRequest {
             code: ErrorCode::SandboxApiNotSupported,
             message: "expires: signed endpoints need an ingress gateway, and there is none"
                 .to_owned(),
@@ -79,8 +80,7 @@ fn parse_port(text: &str) -> Result<u16, Error> {
     u16::try_from(number)
         .ok()
         .filter(|port| *port != 0)
-        .ok_or_else(|| Error::Refused {
-            status: StatusCode::BAD_REQUEST,
+        .ok_or_else(|| Error::BadRequest {
             code: ErrorCode::DockerInvalidPort,
             message: format!("port must be from 1 to 65535, not {number}"),
         })
@@ -133,7 +133,7 @@ mod tests {
         assert_eq!(parse_port("80").unwrap(), 80);
         for bad in ["0", "65536", "-1"] {
             assert!(
-                matches!(parse_port(bad), Err(Error::Refused { .. })),
+                matches!(parse_port(bad), Err(Error::BadRequest { .. })),
                 "{bad}"
             );
         }

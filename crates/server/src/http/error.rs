@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use daemon::http::body;
 use http::{HeaderValue, StatusCode, header};
 use lifecycle::backend::{self, ConnectError};
-use lifecycle::{State, store};
+use lifecycle::{Feature, State, Violation, store};
 
 use crate::access::Denied;
 use crate::proxy;
@@ -25,7 +25,7 @@ use crate::proxy;
 pub enum Error {
     /// The control plane refused or failed.
     #[error(transparent)]
-    Lifecycle(#[from] lifecycle::Error),
+    Lifecycle(lifecycle::Error),
     /// A request about images was refused or failed.
     #[error(transparent)]
     Image(lifecycle::Error),
@@ -49,14 +49,28 @@ pub enum Error {
     /// The body could not be read.
     #[error(transparent)]
     Body(#[from] body::Error),
-    /// A rule of this server, with the code for it.
+    /// The request asks for what this server does not take, in a way that has a code of its own.
     #[error("{message}")]
-    Refused {
-        /// The status.
-        status: StatusCode,
-        /// The code.
+    BadRequest {
+        /// The code of that.
         code: ErrorCode,
         /// Why, and what to do.
+        message: String,
+    },
+    /// What the path or body names does not exist.
+    #[error("{message}")]
+    NoSuch {
+        /// The code of what is missing.
+        code: ErrorCode,
+        /// What there is none of.
+        message: String,
+    },
+    /// A part of the contract that this server does not have.
+    #[error("{message}")]
+    NotSupported {
+        /// The published server's code for it.
+        code: ErrorCode,
+        /// What is missing.
         message: String,
     },
     /// A web page that nobody allowed, on a server without keys.
@@ -85,6 +99,17 @@ struct Answer {
     code: ErrorCode,
     message: Cow<'static, str>,
     retry_after: Option<Duration>,
+}
+
+impl From<lifecycle::Error> for Error {
+    fn from(error: lifecycle::Error) -> Self {
+        match error {
+            lifecycle::Error::NotAdmitted(violations) => {
+                Self::body(violations.iter().map(problem).collect())
+            }
+            error => Self::Lifecycle(error),
+        }
+    }
 }
 
 impl Error {
@@ -149,11 +174,9 @@ impl Error {
                 Answer::new(408, Code::RequestTimeout, message)
             }
             Self::Body(body::Error::Broken(_)) => Answer::new(400, Code::ValidationFailed, message),
-            Self::Refused {
-                status,
-                code,
-                message,
-            } => Answer::new(status.as_u16(), *code, message.clone()),
+            Self::BadRequest { code, .. } => Answer::new(400, *code, message),
+            Self::NoSuch { code, .. } => Answer::new(404, *code, message),
+            Self::NotSupported { code, .. } => Answer::new(501, *code, message),
             Self::StrangePage => Answer::new(403, Code::Forbidden, message),
             Self::Full => {
                 Answer::new(503, Code::Unavailable, message).retry(Duration::from_secs(1))
@@ -182,14 +205,12 @@ fn of_lifecycle(error: &lifecycle::Error) -> Answer {
         E::KeyConflict | E::KeySpent(_) => Answer::new(409, Code::IdempotencyKeyReused, message),
         E::ExpirationInPast => Answer::new(400, Code::DockerInvalidExpiration, message),
         E::NoExpiration(_) => Answer::new(409, Code::DockerInvalidExpiration, message),
-        E::Unsupported {
-            field: "snapshot", ..
-        } => Answer::new(501, Code::SnapshotNotImplemented, message),
-        E::Unsupported {
-            field: "pause" | "resume" | "stock",
-            ..
-        } => Answer::new(501, Code::SandboxApiNotSupported, message),
-        E::Unsupported { .. } => Answer::new(400, Code::SandboxInvalidParameter, message),
+        E::Unsupported { feature, .. } => {
+            let (status, code) = unsupported(*feature);
+            Answer::new(status, code, message)
+        }
+        E::NotAdmitted(_) => Answer::new(400, Code::SandboxInvalidParameter, message),
+        E::Forbidden => Answer::new(403, Code::Forbidden, message),
         E::Connect(error) => of_connect(error),
         E::Busy(_) => Answer::new(429, Code::RateLimited, message).retry(Duration::from_secs(1)),
         E::Backend(error) => of_backend(error),
@@ -197,6 +218,51 @@ fn of_lifecycle(error: &lifecycle::Error) -> Answer {
         E::ShuttingDown => {
             Answer::new(503, Code::Unavailable, message).retry(Duration::from_secs(1))
         }
+    }
+}
+
+fn unsupported(feature: Feature) -> (u16, ErrorCode) {
+    match feature {
+        Feature::Snapshot => (501, ErrorCode::SnapshotNotImplemented),
+        Feature::Inventory => (501, ErrorCode::SandboxApiNotSupported),
+        Feature::NetworkRules | Feature::RenewOnAccess => (400, ErrorCode::SandboxApiNotSupported),
+        Feature::Gpu
+        | Feature::DiskLimit
+        | Feature::NoNetwork
+        | Feature::Platform
+        | Feature::FromSnapshot
+        | Feature::DamagedRecord => (400, ErrorCode::SandboxInvalidParameter),
+    }
+}
+
+/// A rule of the operator that a request to make a sandbox breaks, at the field that breaks it.
+fn problem(violation: &Violation) -> Problem {
+    use ErrorCode::{SandboxInvalidParameter, VolumeHostPathNotAllowed, VolumeUnsupportedBackend};
+    match violation {
+        Violation::LifetimeTooLong { asked, max } => Problem::with_code(
+            SandboxInvalidParameter,
+            "timeout",
+            format!(
+                "is {} seconds; this server allows at most {}",
+                asked.as_secs(),
+                max.as_secs()
+            ),
+        ),
+        Violation::HostPathNotAllowed { index } => Problem::with_code(
+            VolumeHostPathNotAllowed,
+            format!("volumes[{index}].host.path"),
+            "is not below a directory of storage.allowed_host_paths",
+        ),
+        Violation::StorageClass { index } => Problem::with_code(
+            VolumeUnsupportedBackend,
+            format!("volumes[{index}].pvc.storageClass"),
+            "this server has no storage classes; leave it out",
+        ),
+        Violation::ObjectStore { index } => Problem::with_code(
+            VolumeUnsupportedBackend,
+            format!("volumes[{index}].ossfs"),
+            "this server mounts host paths and named volumes only",
+        ),
     }
 }
 

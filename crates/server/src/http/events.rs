@@ -18,6 +18,7 @@ use lifecycle::event::AuditQuery;
 use lifecycle::{Live, Subscription};
 use tokio_util::sync::CancellationToken;
 
+use super::audit::Acting;
 use super::extract::RawQuery;
 use super::{App, Error, wire};
 
@@ -32,11 +33,12 @@ const AUDIT_MAX: u64 = 1000;
 /// `GET /events`
 pub(super) async fn stream(
     State(app): State<App>,
+    Acting(service): Acting,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Frame, Infallible>>>, Error> {
     let (after, of) = parse(&query, &headers)?;
-    let subscription = app.0.service.subscribe(after).await?;
+    let subscription = service.subscribe(after).await?;
     let state = (subscription, of, app.0.spawner.stopping());
     let frames =
         futures_util::stream::unfold(state, |(mut subscription, of, stopping)| async move {
@@ -114,11 +116,11 @@ fn frame(event: &LifecycleEvent) -> Frame {
 
 /// `GET /audit-events`
 pub(super) async fn audit(
-    State(app): State<App>,
+    Acting(service): Acting,
     RawQuery(query): RawQuery,
 ) -> Result<Json<ListAuditEventsResponse>, Error> {
     let query = audit_query(&query)?;
-    let entries = app.0.service.audit_entries(&query).await?;
+    let entries = service.audit_entries(&query).await?;
     let is_full = entries.len() == query.limit as usize;
     let items: Vec<_> = entries.iter().map(wire::audit_event).collect();
     let next = items.last().map(|item| item.id).filter(|_| is_full);

@@ -76,9 +76,5 @@ async fn first_parameter<S: Send + Sync>(parts: &mut Parts, state: &S) -> String
 
 fn no_such(what: &str, code: ErrorCode) -> Error {
     let message = format!("there is no such {what}: what the path names is not an id");
-    Error::Refused {
-        status: http::StatusCode::NOT_FOUND,
-        code,
-        message,
-    }
+    Error::NoSuch { code, message }
 }

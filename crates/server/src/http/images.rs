@@ -19,11 +19,13 @@ use axum::{Extension, Json};
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 use http::{StatusCode, header};
+use lifecycle::Service;
 use lifecycle::backend::{Image, Platform, PullProgress, RegistryAuth};
 use lifecycle::event::AuditEntry;
 use tokio::sync::mpsc;
 use tokio_util::io::{ReaderStream, StreamReader};
 
+use super::audit::Acting;
 use super::events::HEARTBEAT;
 use super::extract::{BODY_PATIENCE, RawQuery, Whole};
 use super::{App, Error, audit};
@@ -36,8 +38,8 @@ const REPORTS: usize = 64;
 const ARCHIVE_BYTES: usize = 256 * 1024;
 
 /// `GET /images`
-pub(super) async fn list(State(app): State<App>) -> Result<Json<ListImagesResponse>, Error> {
-    let (images, usage) = app.0.service.images().await.map_err(Error::Image)?;
+pub(super) async fn list(Acting(service): Acting) -> Result<Json<ListImagesResponse>, Error> {
+    let (images, usage) = service.images().await.map_err(Error::Image)?;
     let usage = usage.map(|usage| ImageUsage {
         layers_bytes: usage.layers_bytes,
         snapshots_bytes: usage.snapshots_bytes,
@@ -62,6 +64,7 @@ fn wire(image: Image) -> api::stock::Image {
 /// `POST /images/pull`
 pub(super) async fn pull(
     State(app): State<App>,
+    Acting(service): Acting,
     Extension(begun): Extension<audit::Begun>,
     Whole(body): Whole,
 ) -> Result<Response, Error> {
@@ -79,7 +82,7 @@ pub(super) async fn pull(
     app.0
         .spawner
         .clone()
-        .spawn("pull", run_pull(app, request, begun, events));
+        .spawn("pull", run_pull(app, service, request, begun, events));
     // What fails before anything has come is an answer like any other.
     let first = match stream.recv().await {
         Some(Ok(event)) => event,
@@ -96,6 +99,7 @@ type Report = Result<PullEvent, Error>;
 /// Pulls for as long as somebody reads, and records how it ended.
 async fn run_pull(
     app: App,
+    service: Service,
     request: PullImageRequest,
     begun: audit::Begun,
     events: mpsc::Sender<Report>,
@@ -114,7 +118,6 @@ async fn run_pull(
                 arch: platform.arch,
             }
         });
-        let service = &app.0.service;
         let pulled = service.pull_image(&uri, auth.as_ref(), platform.as_ref(), progress);
         pulled.await.map_err(Error::Image)
     };
@@ -185,14 +188,14 @@ fn frames(
 
 /// `POST /images/import`
 pub(super) async fn import(
-    State(app): State<App>,
+    Acting(service): Acting,
     RawQuery(query): RawQuery,
     body: Body,
 ) -> Result<Response, Error> {
     let query = Query::parse(&query).map_err(|problem| Error::query(vec![problem]))?;
     let name = query.first("name").map(str::to_owned);
     let archive = Box::new(StreamReader::new(Box::pin(pieces(body))));
-    let import = app.0.service.import_images(archive, name.as_deref());
+    let import = service.import_images(archive, name.as_deref());
     let ids = import.await.map_err(Error::Image)?;
     let target = Extension(audit::Target(name.unwrap_or_else(|| ids.join(" "))));
     Ok((target, Json(ImportImagesResponse { ids })).into_response())
@@ -211,7 +214,7 @@ fn pieces(body: Body) -> impl Stream<Item = std::io::Result<Bytes>> {
 
 /// `GET /images/export`
 pub(super) async fn export(
-    State(app): State<App>,
+    Acting(service): Acting,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Error> {
     let query = Query::parse(&query).map_err(|problem| Error::query(vec![problem]))?;
@@ -219,7 +222,7 @@ pub(super) async fn export(
         let problem = Problem::new("reference", "is missing: which image?");
         return Err(Error::query(vec![problem]));
     };
-    let archive = app.0.service.export_image(reference);
+    let archive = service.export_image(reference);
     let archive = archive.await.map_err(Error::Image)?;
     let body = Body::from_stream(ReaderStream::with_capacity(archive, ARCHIVE_BYTES));
     Ok(([(header::CONTENT_TYPE, "application/x-tar")], body).into_response())
@@ -227,17 +230,17 @@ pub(super) async fn export(
 
 /// `DELETE /images/{reference}`
 pub(super) async fn remove(
-    State(app): State<App>,
+    Acting(service): Acting,
     Path(reference): Path<String>,
 ) -> Result<StatusCode, Error> {
-    let removal = app.0.service.remove_image(&reference);
+    let removal = service.remove_image(&reference);
     removal.await.map_err(Error::Image)?;
     Ok(StatusCode::NO_CONTENT)
 }
 
 /// `POST /images/prune`
-pub(super) async fn prune(State(app): State<App>) -> Result<Json<PruneImagesResponse>, Error> {
-    let gone = app.0.service.prune_images().await.map_err(Error::Image)?;
+pub(super) async fn prune(Acting(service): Acting) -> Result<Json<PruneImagesResponse>, Error> {
+    let gone = service.prune_images().await.map_err(Error::Image)?;
     Ok(Json(PruneImagesResponse {
         images: gone.images,
         layers: gone.layers,

@@ -9,7 +9,7 @@ use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, StatusCode, header};
-use lifecycle::SandboxFilter;
+use lifecycle::{Caller, SandboxFilter};
 
 use super::extract::Whole;
 use super::{App, Error};
@@ -20,7 +20,7 @@ const CONTRACT_VERSION: &str = "1.1.1";
 
 /// `GET /health`: 200 only when a sandbox could be made and would be remembered.
 pub(super) async fn health(State(app): State<App>) -> Response {
-    let health = app.0.service.health().await;
+    let health = app.0.control.health().await;
     let problems: std::collections::BTreeMap<String, String> =
         [("backend", health.backend), ("store", health.store)]
             .into_iter()
@@ -61,7 +61,7 @@ impl App {
     }
 
     fn count_sandboxes(&self) {
-        let service = &self.0.service;
+        let service = self.0.control.for_caller(Caller::server());
         let counts = lifecycle::State::ALL.map(|state| {
             let filter = SandboxFilter {
                 states: vec![state],

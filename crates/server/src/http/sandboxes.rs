@@ -11,31 +11,27 @@ use api::sandbox::{
     IDEMPOTENCY_KEY_HEADER, ListSandboxesResponse, RenewSandboxExpirationRequest,
     RenewSandboxExpirationResponse,
 };
-use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use http::{HeaderMap, StatusCode, header};
-use lifecycle::{IdempotencyKey, Page, Sandbox, SandboxFilter};
+use lifecycle::{Page, Sandbox, SandboxFilter, Service};
 
 use super::audit::{self, Acting};
 use super::extract::{OfSandbox, RawQuery, Whole};
-use super::{App, Error, create as creation, wire};
-use crate::access::Principal;
+use super::{Error, create as creation, wire};
 
 /// Longer keys carry no more meaning; a UUID has 36 characters.
 const IDEMPOTENCY_KEY_MAX: usize = 255;
 
 /// `POST /sandboxes`
 pub(super) async fn create(
-    State(app): State<App>,
     Acting(service): Acting,
-    Extension(principal): Extension<Principal>,
     headers: HeaderMap,
     Whole(body): Whole,
 ) -> Result<Response, Error> {
     let body = json::from_slice(&body).map_err(|problem| Error::body(vec![problem]))?;
-    let request = creation::request(&body, &app.0.rules)?;
-    let key = idempotency_key(&headers, &principal)?;
+    let request = creation::request(&body)?;
+    let key = idempotency_key(&headers)?;
     let creation = service.create(request, key).await?;
     let answer = Json(wire::created(&creation.sandbox));
     let id = &creation.sandbox.id;
@@ -46,11 +42,11 @@ pub(super) async fn create(
 
 /// `GET /sandboxes`
 pub(super) async fn list(
-    State(app): State<App>,
+    Acting(service): Acting,
     RawQuery(query): RawQuery,
 ) -> Result<Json<ListSandboxesResponse>, Error> {
     let query = ListSandboxesQuery::parse(&query).map_err(Error::query)?;
-    let page = find(&app, &query);
+    let page = find(&service, &query);
     let pagination = wire::pagination(&page);
     let items = page
         .items
@@ -60,7 +56,7 @@ pub(super) async fn list(
     Ok(Json(ListSandboxesResponse { items, pagination }))
 }
 
-fn find(app: &App, query: &ListSandboxesQuery) -> Page<Arc<Sandbox>> {
+fn find(service: &Service, query: &ListSandboxesQuery) -> Page<Arc<Sandbox>> {
     let number = u32::try_from(query.page.number).unwrap_or(u32::MAX);
     let size = u32::try_from(query.page.size).unwrap_or(u32::MAX);
     let states: Vec<_> = query
@@ -81,15 +77,15 @@ fn find(app: &App, query: &ListSandboxesQuery) -> Page<Arc<Sandbox>> {
         states,
         metadata: query.metadata.clone(),
     };
-    app.0.service.list(&filter, number, size)
+    service.list(&filter, number, size)
 }
 
 /// `GET /sandboxes/{id}`
 pub(super) async fn get(
-    State(app): State<App>,
+    Acting(service): Acting,
     OfSandbox(id): OfSandbox,
 ) -> Result<Json<api::sandbox::Sandbox>, Error> {
-    Ok(Json(wire::sandbox(&*app.0.service.get(&id)?)))
+    Ok(Json(wire::sandbox(&*service.get(&id)?)))
 }
 
 /// `PATCH /sandboxes/{id}/metadata`
@@ -119,19 +115,19 @@ pub(super) async fn delete(
 
 /// `POST /sandboxes/{id}/pause`
 pub(super) async fn pause(
-    State(app): State<App>,
+    Acting(service): Acting,
     OfSandbox(id): OfSandbox,
 ) -> Result<StatusCode, Error> {
-    app.0.service.pause(&id).await?;
+    service.pause(&id).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
 /// `POST /sandboxes/{id}/resume`
 pub(super) async fn resume(
-    State(app): State<App>,
+    Acting(service): Acting,
     OfSandbox(id): OfSandbox,
 ) -> Result<StatusCode, Error> {
-    app.0.service.resume(&id).await?;
+    service.resume(&id).await?;
     Ok(StatusCode::ACCEPTED)
 }
 
@@ -147,10 +143,7 @@ pub(super) async fn renew(
     Ok(Json(RenewSandboxExpirationResponse { expires_at }))
 }
 
-fn idempotency_key(
-    headers: &HeaderMap,
-    principal: &Principal,
-) -> Result<Option<IdempotencyKey>, Error> {
+fn idempotency_key(headers: &HeaderMap) -> Result<Option<&str>, Error> {
     let Some(value) = headers.get(IDEMPOTENCY_KEY_HEADER) else {
         return Ok(None);
     };
@@ -163,8 +156,5 @@ fn idempotency_key(
             problems,
         });
     }
-    Ok(Some(IdempotencyKey {
-        principal: principal.0.to_string(),
-        key: text.to_owned(),
-    }))
+    Ok(Some(text))
 }

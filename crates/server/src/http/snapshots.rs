@@ -3,7 +3,6 @@
 use api::json;
 use api::query::ListSnapshotsQuery;
 use api::snapshot::{CreateSnapshotRequest, ListSnapshotsResponse};
-use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use http::{StatusCode, header};
@@ -11,7 +10,7 @@ use lifecycle::{Page, SnapshotFilter};
 
 use super::audit::{self, Acting};
 use super::extract::{OfSandbox, OfSnapshot, RawQuery, Whole};
-use super::{App, Error, wire};
+use super::{Error, wire};
 
 /// `POST /sandboxes/{id}/snapshots`
 pub(super) async fn create(
@@ -31,14 +30,14 @@ pub(super) async fn create(
 
 /// `GET /snapshots`
 pub(super) async fn list(
-    State(app): State<App>,
+    Acting(service): Acting,
     RawQuery(query): RawQuery,
 ) -> Result<Json<ListSnapshotsResponse>, Error> {
     let query = ListSnapshotsQuery::parse(&query).map_err(Error::query)?;
     let number = u32::try_from(query.page.number).unwrap_or(u32::MAX);
     let size = u32::try_from(query.page.size).unwrap_or(u32::MAX);
     let page = match filter(query) {
-        Some(filter) => app.0.service.list_snapshots(&filter, number, size),
+        Some(filter) => service.list_snapshots(&filter, number, size),
         None => Page {
             items: Vec::new(),
             page: number,
@@ -75,10 +74,10 @@ fn filter(query: ListSnapshotsQuery) -> Option<SnapshotFilter> {
 
 /// `GET /snapshots/{id}`
 pub(super) async fn get(
-    State(app): State<App>,
+    Acting(service): Acting,
     OfSnapshot(id): OfSnapshot,
 ) -> Result<Json<api::snapshot::Snapshot>, Error> {
-    Ok(Json(wire::snapshot(&*app.0.service.get_snapshot(&id)?)))
+    Ok(Json(wire::snapshot(&*service.get_snapshot(&id)?)))
 }
 
 /// `DELETE /snapshots/{id}`

@@ -2,17 +2,17 @@
 //! server's own codes.
 
 use api::error::ErrorCode;
-use axum::extract::State;
 
+use super::audit::Acting;
 use super::extract::OfSandbox;
-use super::{App, Error, not_supported};
+use super::{Error, not_supported};
 
 /// `/sandboxes/{id}/networkpolicy`
 pub(super) async fn network_policy(
-    State(app): State<App>,
+    Acting(service): Acting,
     OfSandbox(id): OfSandbox,
 ) -> Result<(), Error> {
-    app.0.service.get(&id)?;
+    service.get(&id)?;
     let message = "outbound policies are not supported by this server yet";
     Err(not_supported(ErrorCode::SandboxApiNotSupported, message))
 }

@@ -4,27 +4,28 @@ use api::json;
 use api::problem::Problems;
 use api::query::Query;
 use api::stock::{CreateVolumeRequest, ListVolumesResponse, VolumeSummary};
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use http::StatusCode;
 use lifecycle::backend::NamedVolume;
 
+use super::audit::Acting;
 use super::extract::{RawQuery, Whole};
-use super::{App, Error, audit};
+use super::{Error, audit};
 
 /// `GET /volumes`
-pub(super) async fn list(State(app): State<App>) -> Result<Json<ListVolumesResponse>, Error> {
-    let volumes = app.0.service.volumes().await.map_err(Error::Volume)?;
+pub(super) async fn list(Acting(service): Acting) -> Result<Json<ListVolumesResponse>, Error> {
+    let volumes = service.volumes().await.map_err(Error::Volume)?;
     let items = volumes.into_iter().map(wire).collect();
     Ok(Json(ListVolumesResponse { items }))
 }
 
 /// `POST /volumes`
-pub(super) async fn create(State(app): State<App>, Whole(body): Whole) -> Result<Response, Error> {
+pub(super) async fn create(Acting(service): Acting, Whole(body): Whole) -> Result<Response, Error> {
     let body: CreateVolumeRequest =
         json::from_slice(&body).map_err(|problem| Error::body(vec![problem]))?;
-    let creation = app.0.service.create_volume(&body.name);
+    let creation = service.create_volume(&body.name);
     let volume = creation.await.map_err(Error::Volume)?;
     let target = Extension(audit::Target(body.name));
     Ok((StatusCode::CREATED, target, Json(wire(volume))).into_response())
@@ -32,7 +33,7 @@ pub(super) async fn create(State(app): State<App>, Whole(body): Whole) -> Result
 
 /// `DELETE /volumes/{name}`
 pub(super) async fn remove(
-    State(app): State<App>,
+    Acting(service): Acting,
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Result<StatusCode, Error> {
@@ -40,10 +41,7 @@ pub(super) async fn remove(
     let mut problems = Problems::new();
     let is_forced = query.flag("force", &mut problems);
     problems.into_result(()).map_err(Error::query)?;
-    let removal = app
-        .0
-        .service
-        .remove_volume(&name, is_forced.unwrap_or(false));
+    let removal = service.remove_volume(&name, is_forced.unwrap_or(false));
     removal.await.map_err(Error::Volume)?;
     Ok(StatusCode::NO_CONTENT)
 }

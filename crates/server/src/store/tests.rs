@@ -12,14 +12,14 @@ use jiff::Timestamp;
 use lifecycle::event::{Event, EventKind};
 use lifecycle::fake::{Backend, Clock};
 use lifecycle::store::{Batch, Contents, Outcome, SandboxRecord, Store, Write};
-use lifecycle::{Config, CreateRequest, Service};
+use lifecycle::{Caller, Config, ControlPlane, CreateRequest};
 
 pub(super) const NOW: Timestamp = Timestamp::constant(1_800_000_000, 123_456_000);
 
 /// A record as the service writes it.
 pub(super) async fn record(metadata: &str) -> Arc<SandboxRecord> {
     let store = lifecycle::fake::Store::new();
-    let service = Service::start(
+    let control = ControlPlane::start(
         Config::default(),
         Arc::new(Backend::new()),
         Arc::new(store.clone()),
@@ -32,8 +32,9 @@ pub(super) async fn record(metadata: &str) -> Arc<SandboxRecord> {
     request
         .metadata
         .insert("name".to_owned(), metadata.to_owned());
+    let service = control.for_caller(Caller::server());
     let sandbox = service.create(request, None).await.unwrap().sandbox;
-    service.shutdown(std::time::Duration::from_secs(5)).await;
+    control.shutdown(std::time::Duration::from_secs(5)).await;
     Arc::new(SandboxRecord {
         sandbox: (*sandbox).clone(),
         recipe: None,

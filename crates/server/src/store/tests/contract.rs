@@ -95,6 +95,7 @@ async fn snapshots(store: &dyn Store) {
     let id: SnapshotId = "snap".parse().unwrap();
     let snapshot = Snapshot {
         id: id.clone(),
+        tenant: lifecycle::Tenant::default(),
         sandbox_id: "box".parse().unwrap(),
         name: Some("base".to_owned()),
         state: SnapshotState::Ready,

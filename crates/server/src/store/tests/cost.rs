@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use lifecycle::clock::SystemClock;
 use lifecycle::fake::Backend;
 use lifecycle::store::{Batch, Store, Write};
-use lifecycle::{Config, CreateRequest, Service};
+use lifecycle::{Caller, Config, ControlPlane, CreateRequest};
 
 use super::{event, record};
 use crate::store::Sqlite;
@@ -46,7 +46,8 @@ async fn cost_of_durability() {
         durable - memory
     );
     let begun = Instant::now();
-    let service = service(store).await;
+    let control = start(store).await;
+    let service = control.for_caller(Caller::server());
     let all = (0..100).map(|_| service.create(CreateRequest::from_image("local"), None));
     let made = futures_util::future::join_all(all).await;
     assert!(made.iter().all(Result::is_ok));
@@ -85,15 +86,16 @@ async fn commits(store: &dyn Store) -> f64 {
     percentiles("commit of one sandbox and one event", times)
 }
 
-async fn service(store: Arc<dyn Store>) -> Service {
+async fn start(store: Arc<dyn Store>) -> ControlPlane {
     let clock = Arc::new(SystemClock::new().unwrap());
-    Service::start(Config::default(), Arc::new(Backend::new()), store, clock)
+    ControlPlane::start(Config::default(), Arc::new(Backend::new()), store, clock)
         .await
         .unwrap()
 }
 
 async fn creations(store: Arc<dyn Store>, name: &str) -> f64 {
-    let service = service(store).await;
+    let control = start(store).await;
+    let service = control.for_caller(Caller::server());
     let mut times = Vec::new();
     for _ in 0..ROUNDS {
         let begun = Instant::now();
@@ -104,6 +106,6 @@ async fn creations(store: Arc<dyn Store>, name: &str) -> f64 {
         times.push(begun.elapsed());
         service.delete(&made.sandbox.id).await.unwrap();
     }
-    service.shutdown(Duration::from_secs(5)).await;
+    control.shutdown(Duration::from_secs(5)).await;
     percentiles(name, times)
 }

@@ -6,12 +6,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use lifecycle::event::{AuditEntry, AuditQuery};
 use lifecycle::fake::{Call, Fault, StoreFault};
-use lifecycle::{Behalf, store};
+use lifecycle::{AuditContext, Caller, Service, store};
 
 use crate::{World, local};
 
-fn asked(action: &str) -> Behalf {
-    Behalf::new(AuditEntry {
+fn asked(action: &str) -> AuditContext {
+    AuditContext::new(AuditEntry {
         id: 0,
         at: Timestamp::UNIX_EPOCH,
         actor: "somebody".to_owned(),
@@ -23,12 +23,17 @@ fn asked(action: &str) -> Behalf {
     })
 }
 
+fn acting(world: &World, audit: &AuditContext) -> Service {
+    let caller = Caller::operator("somebody").with_audit(audit.clone());
+    world.control.for_caller(caller)
+}
+
 #[tokio::test(start_paused = true)]
 async fn every_change_is_one_write_with_who_asked_for_it() {
     let world = World::new().await;
     let by = ["create", "patch", "renew", "snapshot", "forget", "delete"].map(asked);
     let [create, patch, renew, snapshot, forget, delete] = &by;
-    let on = |by: &Behalf| world.service.on_behalf(by.clone());
+    let on = |by: &AuditContext| acting(&world, by);
 
     let made = on(create).create(local(), None).await.unwrap();
     let id = &made.sandbox.id;
@@ -62,7 +67,7 @@ async fn what_was_not_done_is_not_recorded_as_done() {
     let made = world.running().await;
     let renew = asked("renew");
     let past = made.created_at - Duration::from_secs(60);
-    let service = world.service.on_behalf(renew.clone());
+    let service = acting(&world, &renew);
     service.renew(&made.id, past).await.unwrap_err();
     assert!(!renew.is_recorded());
 
@@ -72,7 +77,7 @@ async fn what_was_not_done_is_not_recorded_as_done() {
     };
     world.store.fail_next(StoreFault::Refuse(full));
     let patch = asked("patch");
-    let service = world.service.on_behalf(patch.clone());
+    let service = acting(&world, &patch);
     let label = BTreeMap::from([("a".to_owned(), Some("b".to_owned()))]);
     service.patch_metadata(&made.id, label).await.unwrap_err();
     assert!(!patch.is_recorded());
@@ -88,7 +93,7 @@ async fn a_creation_is_recorded_when_it_is_accepted() {
     let world = World::new().await;
     world.backend.fail_next(Call::Create, Fault::Hang);
     let create = asked("create");
-    let service = world.service.on_behalf(create.clone());
+    let service = acting(&world, &create);
     let pending = service.create(local(), None).await.unwrap();
     assert!(create.is_recorded());
     assert_eq!(world.store.audited(), [("create".to_owned(), true)]);
