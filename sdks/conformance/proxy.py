@@ -60,6 +60,7 @@ class Proxy:
         self.bodies = []
         self.released = None
         self.connections = set()
+        self.tasks = set()
         self.idle = set()
         self.server = None
         self.port = 0
@@ -79,9 +80,7 @@ class Proxy:
         async def change():
             self.upstream = upstream
             self.rules, self.requests, self.bodies = [], [], []
-            self.released.set()
-            for writer in list(self.connections):
-                writer.close()
+            await self._end()
             if self.server is None:
                 await self._listen()
             self.released = asyncio.Event()
@@ -108,9 +107,25 @@ class Proxy:
         else:
             raise ValueError(f"the proxy does not know {order!r}")
 
+    def close(self):
+        """Ends everything that is under way."""
+        self.do(self._end())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+
+    async def _end(self):
+        tasks = list(self.tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
     async def _drop(self, writers):
         for writer in list(writers):
             writer.close()
+        for writer in list(writers):
+            try:
+                await writer.wait_closed()
+            except OSError:
+                pass
 
     async def _listen(self):
         if self.released is None:
@@ -125,6 +140,9 @@ class Proxy:
 
     async def _serve(self, reader, writer):
         self.connections.add(writer)
+        # The loop itself holds a task only weakly.
+        task = asyncio.current_task()
+        self.tasks.add(task)
         upstream = Upstream(self)
         try:
             while True:
@@ -140,6 +158,7 @@ class Proxy:
         except asyncio.CancelledError:
             pass
         finally:
+            self.tasks.discard(task)
             self.connections.discard(writer)
             writer.close()
             upstream.close()

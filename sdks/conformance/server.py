@@ -93,7 +93,7 @@ class Server:
         return answer.status, json.loads(body) if body else None
 
     def clean(self):
-        """Ends every sandbox and removes every snapshot: a scenario finds nothing of another."""
+        """Ends every sandbox, removes every snapshot and volume: a scenario finds nothing of another."""
         for kind in ("sandboxes", "snapshots"):
             while True:
                 items = self.call("GET", f"/v1/{kind}?pageSize=200")[1]["items"]
@@ -101,6 +101,8 @@ class Server:
                     self.call("DELETE", f"/v1/{kind}/{item['id']}")
                 if len(items) < 200:
                     break
+        for volume in self.call("GET", "/v1/volumes")[1]["items"]:
+            self.call("DELETE", f"/v1/volumes/{volume['name']}?force=true")
 
     def close(self):
         """Stops it and removes its place; whether it was well to the end."""
