@@ -128,7 +128,7 @@ function remedyOf(status: number): string {
     case 404:
       return "check the id or path; a sandbox is gone when its lifetime is over";
     case 409:
-      return "look at the state of the sandbox, which does not allow this now";
+      return "look at the state of what this is about, which does not allow it now";
     case 410:
       return "begin again: what was asked for is no longer kept";
     case 429:

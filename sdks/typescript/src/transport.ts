@@ -207,8 +207,8 @@ const UNSENT_CODES = new Set([
 function isUnsent(error: unknown): boolean {
   for (let cause = error; cause instanceof Error; cause = cause.cause) {
     if (UNSENT_CODES.has((cause as { code?: string }).code ?? "")) return true;
-    // Deno has no codes.
-    if (cause.message.includes("client error (Connect)")) return true;
+    // Deno has no codes; and `fetch` never leaves for the ports that its standard blocks.
+    if (cause.message.includes("client error (Connect)") || cause.message === "bad port") return true;
   }
   return false;
 }

@@ -1,0 +1,256 @@
+// The SDK at a real server, for what the shared scenarios do not see: how it feels in this language.
+
+import assert from "node:assert/strict";
+import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { after, before, test } from "node:test";
+import { ApiError, FailedError, namedVolume, OpenSandboxError, Pool, Sandbox, TimeoutError } from "../dist/index.js";
+import { Server } from "./server.mjs";
+
+const options = { timeout: 120_000, concurrency: true };
+let server;
+let client;
+before(async () => {
+  server = await Server.start();
+  client = server.client();
+}, { timeout: 90_000 });
+after(() => server.stop());
+
+/** A sandbox for one test, which ends with it. */
+async function sandboxFor(t, given = {}) {
+  const sandbox = await client.create("host", given);
+  t.after(() => sandbox.kill());
+  return sandbox;
+}
+
+async function gone(id) {
+  await assert.rejects(client.get(id), (error) => error instanceof ApiError && error.isNotFound && error.requestId !== undefined);
+}
+
+test("a block ends its sandbox unless it is kept", options, async () => {
+  const made = await Sandbox.create("host", { client, name: "scoped", env: { A: "b" } });
+  assert.equal((await made.info()).metadata.name, "scoped");
+  assert.equal((await made.commands.run("echo $A")).stdout, "b\n");
+  await made[Symbol.asyncDispose]();
+  await gone(made.id);
+
+  const kept = (await client.create("host")).keep();
+  await kept[Symbol.asyncDispose]();
+  const other = await Sandbox.connect(kept.id, { connection: server.connection() });
+  await other[Symbol.asyncDispose]();
+  assert.equal((await kept.info()).status.state, "Running");
+  await kept.kill();
+  await kept.kill();
+  await gone(kept.id);
+});
+
+test("commands: output, codes, callbacks, argv, stdin, timeouts", options, async (t) => {
+  const { commands } = await sandboxFor(t);
+  const said = [];
+  const output = await commands.run("echo out; echo err >&2; exit 3", { onStdout: (text) => said.push(text) });
+  assert.deepEqual([output.stdout, output.stderr, output.exitCode, output.isSuccess], ["out\n", "err\n", 3, false]);
+  assert.deepEqual(said, ["out\n"]);
+  assert.deepEqual((await commands.run("kill -9 $$")).ending, { how: "signal", signal: "killed" });
+  assert.equal((await commands.run(["printf", "%s", "a b"], { cwd: "/tmp" })).stdout, "a b");
+  assert.equal((await commands.run("cat", { stdin: "fed" })).stdout, "fed");
+  assert.equal((await commands.run("sleep 600", { timeoutSeconds: 0.2 })).isSuccess, false);
+
+  const id = await commands.background("echo begun; read line; echo got $line", { stdinOpen: true });
+  assert.equal((await commands.status(id)).isRunning, true);
+  assert.equal(await commands.writeStdin(id, "input\n", { close: true }), 6);
+  assert.equal((await commands.wait(id)).exitCode, 0);
+  assert.equal((await commands.logs(id)).text, "begun\ngot input\n");
+  assert.ok((await commands.list()).some((known) => known.id === id));
+  await commands.setEnv({ KEPT: "it's" });
+  assert.equal((await commands.run("echo $KEPT")).stdout, "it's\n");
+  await assert.rejects(commands.setEnv({ "a-b": "" }), { kind: "invalid_argument" });
+});
+
+test("leaving a stream early lets the command go on", options, async (t) => {
+  const { commands } = await sandboxFor(t);
+  const execution = await commands.stream("echo one; sleep 0.2; echo two > /tmp/two");
+  for await (const event of execution) if (event.type === "stdout") break;
+  assert.equal((await commands.wait(execution.id)).exitCode, 0);
+  assert.equal((await commands.run("cat /tmp/two")).stdout, "two\n");
+});
+
+test("a signal aborts a call with its own reason", options, async (t) => {
+  const sandbox = await sandboxFor(t);
+  const reason = new Error("enough");
+  const controller = new AbortController();
+  const running = sandbox.commands.run("echo up; exec sleep 600", {
+    signal: controller.signal,
+    onStdout: () => controller.abort(reason),
+  });
+  await assert.rejects(running, (error) => error === reason);
+  await assert.rejects(client.create("host", { signal: AbortSignal.abort(reason) }), (error) => error === reason);
+  await assert.rejects(sandbox.waitForState("Paused", { timeoutSeconds: 0.2 }), TimeoutError);
+});
+
+test("files: text, bytes, streams, permissions, search", options, async (t) => {
+  const { files } = await sandboxFor(t);
+  await files.write("/tmp/d/text", "grüße", { mode: 0o640 });
+  assert.equal(await files.readText("/tmp/d/text"), "grüße");
+  assert.equal((await files.info(["/tmp/d/text"]))["/tmp/d/text"].mode, 0o640);
+  async function* stream() {
+    for (let at = 0; at < 64; at++) yield new Uint8Array(65536).fill(at);
+  }
+  await files.write("/tmp/d/big", stream());
+  const big = await files.download("/tmp/d/big");
+  assert.equal(big.length, 64 * 65536);
+  assert.equal((await new Response(big.stream()).arrayBuffer()).byteLength, 64 * 65536);
+  assert.deepEqual([...(await files.readRange("/tmp/d/big", 65535, 65537))], [0, 1]);
+  await files.write("/tmp/d/blob", new Blob([new Uint8Array(2 * 1024 * 1024)]));
+  assert.deepEqual((await files.list("/tmp/d")).map((file) => file.size).sort(), [2 * 1024 * 1024, 64 * 65536, 7].sort());
+  assert.deepEqual((await files.search("/tmp/d", "te*")).map((file) => file.path), ["/tmp/d/text"]);
+  await files.write("/tmp/d/binary", new Uint8Array([0xff]));
+  await assert.rejects(files.readText("/tmp/d/binary"), { kind: "unreadable" });
+  async function* failing() {
+    yield new Uint8Array(10);
+    throw new RangeError("the source broke");
+  }
+  await assert.rejects(files.write("/tmp/d/none", failing()), RangeError);
+  assert.equal(await files.exists("/tmp/d/none"), false);
+});
+
+test("directories go there and back", options, async (t) => {
+  const { files } = await sandboxFor(t);
+  const place = mkdtempSync(join(tmpdir(), "osb-directories-"));
+  t.after(() => rmSync(place, { recursive: true, force: true }));
+  const long = "n".repeat(120);
+  mkdirSync(join(place, "from/sub"), { recursive: true });
+  writeFileSync(join(place, "from/sub", long), "long name", { mode: 0o755 });
+  writeFileSync(join(place, "from/empty"), "");
+  symlinkSync(`sub/${long}`, join(place, "from/link"));
+  const sent = await files.uploadDirectory(join(place, "from"), "/tmp/there");
+  assert.deepEqual(sent, { entries: 4, bytes: 9 });
+  await files.write("/tmp/there/more", "more");
+  const back = await files.downloadDirectory("/tmp/there", join(place, "to"));
+  assert.deepEqual([back.bytes, back.skipped], [13, []]);
+  assert.equal(readFileSync(join(place, "to/link"), "utf8"), "long name");
+  assert.equal(readFileSync(join(place, "to/more"), "utf8"), "more");
+});
+
+test("code has results as types", options, async (t) => {
+  const { code } = await sandboxFor(t);
+  await code.run("x = 20");
+  assert.equal((await code.run("x + 1")).text, "21");
+  const html = await code.run(
+    "class T:\n def _repr_html_(self): return '<table><tr><th>a</th></tr><tr><td>1 &lt; 2</td></tr></table>'\nT()",
+  );
+  assert.equal(html.results[0].kind, "table");
+  assert.deepEqual(html.results[0].table, [["a"], ["1 < 2"]]);
+  const figure = await code.run("class F:\n def _repr_png_(self): return b'\\x89PNG'\nF()");
+  assert.equal(figure.results[0].kind, "figure");
+  assert.deepEqual([...figure.results[0].figure.bytes], [0x89, 0x50, 0x4e, 0x47]);
+  const failed = await code.run("1 / 0");
+  assert.deepEqual([failed.error.name, failed.exitCode], ["ZeroDivisionError", undefined]);
+});
+
+test("a session remembers, a terminal is come back to", options, async (t) => {
+  const sandbox = await sandboxFor(t);
+  const session = await sandbox.sessions.create({ cwd: "/tmp" });
+  await session.run("name=value");
+  assert.equal((await session.run("echo $PWD $name")).stdout, "/tmp value\n");
+  await session[Symbol.asyncDispose]();
+
+  const terminal = await sandbox.terminals.create();
+  const first = await terminal.connect();
+  first.resize(101, 31);
+  first.write("stty size; echo begun$((40+2))\n");
+  assert.match(await until(first, "begun42"), /31 101/);
+  await assert.rejects(terminal.connect(), (error) => error instanceof ApiError && error.status === 409);
+  const second = await terminal.connect({ takeOver: true, since: 0 });
+  await until(second, "begun42");
+  let last;
+  for await (const event of first) last = event;
+  assert.deepEqual([last.type, last.code], ["closed", 4001]);
+  second.write("exit 7\n");
+  for await (const event of second) if (event.type === "exit") last = event;
+  assert.equal(last.code, 7);
+  await terminal.delete();
+  await assert.rejects(terminal.connect(), (error) => error instanceof ApiError && error.isNotFound);
+});
+
+async function until(connection, wanted) {
+  let seen = "";
+  for (;;) {
+    const { value, done } = await connection.next();
+    assert.ok(!done, `the connection ended before ${wanted}: ${seen}`);
+    if ("bytes" in value) seen += new TextDecoder().decode(value.bytes);
+    if (seen.includes(wanted)) return seen;
+  }
+}
+
+test("ports: requests, and plain bytes", options, async (t) => {
+  const sandbox = await sandboxFor(t);
+  const id = await sandbox.commands.background(
+    "python3 -c \"import socket; s=socket.create_server(('127.0.0.1',7000)); print('up',flush=True); c,_=s.accept(); c.sendall(c.recv(4)[::-1]); c.close()\"",
+  );
+  for await (const event of await sandbox.commands.follow(id)) if (event.type === "stdout") break;
+  const tunnel = await sandbox.tunnel(7000);
+  const writer = tunnel.writable.getWriter();
+  await writer.write(new TextEncoder().encode("abcd"));
+  let text = "";
+  for await (const bytes of tunnel.readable) text += new TextDecoder().decode(bytes);
+  assert.equal(text, "dcba");
+  tunnel.close();
+
+  const web = await sandbox.commands.stream("cd /tmp && echo page > index.html && exec python3 -u -m http.server 7001");
+  for await (const event of web) if (event.type !== "started") break;
+  const answer = await sandbox.fetch(7001, "/index.html");
+  assert.equal(await answer.text(), "page\n");
+});
+
+test("pause, resume, snapshot, renew, events, lists", options, async (t) => {
+  const sandbox = await sandboxFor(t, { metadata: { case: "all" }, volumes: [namedVolume("kept", "typescript-kept", "/kept")] });
+  const events = await client.events({ sandboxId: sandbox.id, after: 0 });
+  await sandbox.pause();
+  await assert.rejects(client.connect(sandbox.id), FailedError);
+  await sandbox.resume();
+  assert.ok(await sandbox.isHealthy());
+  const states = [];
+  for await (const event of events) {
+    states.push(event.status?.state);
+    if (states.includes("Paused")) break;
+  }
+  await sandbox.files.write("/root/kept", "kept");
+  const snapshot = await sandbox.snapshot({ name: "copy" });
+  const restored = await client.create({ snapshotId: snapshot.id });
+  assert.equal(await restored.files.readText("/root/kept"), "kept");
+  await restored.kill();
+  assert.equal((await Array.fromAsync(client.listSnapshots({ sandboxId: sandbox.id }))).length, 1);
+  await client.deleteSnapshot(snapshot.id);
+  assert.ok((await sandbox.renew(900)) > new Date());
+  const listed = await Array.fromAsync(client.list({ metadata: { case: "all" }, states: ["Running"], pageSize: 1 }));
+  assert.deepEqual(listed.map((info) => info.id), [sandbox.id]);
+  const { value } = await (await sandbox.watchMetrics()).next();
+  assert.ok(value.memoryTotalMiB > 0 && (await sandbox.metrics()).cpuCount > 0);
+});
+
+test("what this server refuses is a typed error", options, async (t) => {
+  const sandbox = await sandboxFor(t);
+  const calls = [
+    () => sandbox.egress.policy(),
+    () => sandbox.credentialVault.get(),
+    () => client.operator.networkPolicy(sandbox.id),
+    () => client.operator.listPools(),
+    () => sandbox.previewUrl(80, new Date(Date.now() + 60_000)),
+  ];
+  for (const call of calls) {
+    await assert.rejects(call(), (error) => error instanceof OpenSandboxError && error.remedy !== "" && error.status >= 400);
+  }
+});
+
+test("a pool has sandboxes ready", options, async () => {
+  const pool = new Pool(client, "host", { maxIdle: 2, policy: "fail" });
+  await pool.waitUntilWarm(60);
+  const sandbox = await pool.acquire(600);
+  assert.ok((await sandbox.commands.run("true")).isSuccess);
+  await sandbox.kill();
+  await pool.resize(0);
+  await assert.rejects(pool.acquire(600), { kind: "pool_empty" });
+  await pool.shutdown();
+  await assert.rejects(pool.acquire(600), { kind: "pool_closed" });
+});
