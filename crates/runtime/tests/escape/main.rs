@@ -6,7 +6,7 @@
 //! must be as it was.
 //!
 //! Needs root, a C compiler with a static libc, `ip`, and execd built beside the test program:
-//! `make test-escape`. `cargo test -p runtime --test escape -- mount` runs the cases whose name
+//! `make test-isolation`. `cargo test -p runtime --test escape -- mount` runs the cases whose name
 //! contains `mount`.
 
 #![allow(

@@ -120,7 +120,7 @@ pub(crate) struct World {
 /// What this machine lacks to run the suite, and what provides it.
 pub(crate) fn missing_need() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
-        return Some("it needs root: sudo make test-escape".to_owned());
+        return Some("it needs root: sudo make test-isolation".to_owned());
     }
     if !execd().is_file() {
         let path = execd();
