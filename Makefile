@@ -115,6 +115,10 @@ test-sdk: ## The Rust SDK against a real server. Needs root.
 	cargo build --locked -p osb -p execd
 	cargo test --locked -p opensandbox --test sdk
 
+.PHONY: test-sdks
+test-sdks: build ## Every scenario of sdks/conformance, in every language with recorded results (root).
+	sdks/conformance/run $(basename $(notdir $(wildcard sdks/conformance/results/*.json)))
+
 .PHONY: test-examples
 test-examples: build ## Every program of examples/ prints what it says (root).
 	tests/examples/run

@@ -122,7 +122,11 @@ def started(path):
         names = set(commands(text)) - functions(path.parent)
     elif path.name == "Makefile":
         recipes = [line.lstrip("\t@-") for line in text.splitlines() if line.startswith("\t")]
-        names = commands("\n".join(recipes).replace("$$", "$"))
+        # Variables and functions of make; the shell's own substitutions begin with $$.
+        text = "\n".join(recipes).replace("$$", "\0")
+        while (less := re.sub(r"\$\([^()]*\)", "", text)) != text:
+            text = less
+        names = commands(text.replace("\0", "$"))
     else:
         names = ()
     # A path that is written out whole is a file of the base system, or one that was built.
