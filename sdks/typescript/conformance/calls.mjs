@@ -299,14 +299,12 @@ export const CALLS = {
   "sandbox.snapshot": (s, w, signal) => s.snapshot({ name: given(w.name), signal }),
   "sandbox.watch_metrics": async (s) => {
     const samples = await s.watchMetrics();
-    return heldStream((async function* () {
-      for await (const sample of samples) yield metrics(sample);
-    })());
+    return heldStream({ next: () => samples.next(), return: () => samples.return(), shape: metrics });
   },
   "sandbox.tunnel": async (s, w, signal) => held(await s.tunnel(w.port, { signal }), null, (t) => t.close()),
   "sandbox.isolated_capabilities": (s, _, signal) => s.isolatedCapabilities({ signal }),
 
-  "stream.next": (s) => next(s),
+  "stream.next": (s) => next(s, s.shape),
   "stream.close": async (s) => void (await s.return()),
   "tunnel.write": async (t, w) => {
     t.writer ??= t.writable.getWriter();

@@ -8,7 +8,7 @@ import { FailedError, InvalidArgumentError } from "./errors.ts";
 import { Operator } from "./operator.ts";
 import { Sandbox } from "./sandbox.ts";
 import { Images, Volumes } from "./stock.ts";
-import { values } from "./streams.ts";
+import { ValueStream } from "./streams.ts";
 import { type Abortable, API_KEY_HEADER, query, segment, Target } from "./transport.ts";
 import { until } from "./wait.ts";
 import type {
@@ -271,9 +271,9 @@ export class Client {
   /** Extension: what happens to sandboxes, as it happens; of one sandbox only, and only after this event, if given. */
   async events(
     options: Abortable & { sandboxId?: string | undefined; after?: number | undefined } = {},
-  ): Promise<AsyncGenerator<LifecycleEvent, void, undefined>> {
+  ): Promise<ValueStream<LifecycleEvent>> {
     const parameters = query([["sandboxId", options.sandboxId], ["after", options.after]]);
-    return values(await this.#server.send("GET", "/events", { query: parameters, signal: options.signal }), "events");
+    return new ValueStream(await this.#server.send("GET", "/events", { query: parameters, signal: options.signal }), "events");
   }
 
   /**
@@ -283,9 +283,9 @@ export class Client {
   async followLogs(
     id: string,
     options: Abortable & { tail?: number | undefined } = {},
-  ): Promise<AsyncGenerator<LogEvent, void, undefined>> {
+  ): Promise<ValueStream<LogEvent>> {
     const call = { query: query([["tail", options.tail]]), signal: options.signal };
-    return values(await this.#server.send("GET", sandboxPath(id, "/logs"), call), "a log");
+    return new ValueStream(await this.#server.send("GET", sandboxPath(id, "/logs"), call), "a log");
   }
 
   /** Whether the server is well. */

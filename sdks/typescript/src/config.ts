@@ -84,13 +84,15 @@ export class ConnectionConfig {
       throw new ConfigError("requestTimeoutSeconds", `${this.requestTimeoutSeconds} is not a time above 0`);
     }
     this.useServerProxy = options.useServerProxy ?? false;
-    this.headers = { ...options.headers };
+    this.headers = checkedHeaders(options.headers ?? {});
     this.userAgent = options.userAgent ?? `opensandbox-typescript/${VERSION}`;
     this.retry = { ...DEFAULT_RETRY, ...options.retry };
     // Called without a receiver: a browser's `fetch` refuses any other than the global object.
     const own = options.fetch;
     this.fetch = own ?? ((input, init) => globalThis.fetch(input, init));
     this.#apiKey = options.apiKey === "" ? undefined : options.apiKey;
+    if (this.#apiKey !== undefined) checkHeader("apiKey", this.#apiKey);
+    checkHeader("userAgent", this.userAgent);
   }
 
   /**
@@ -146,6 +148,20 @@ export class ConnectionConfig {
     if (domain.startsWith("https://")) return "https";
     return domain.startsWith("http://") ? "http" : this.protocol;
   }
+}
+
+/** A header's name is a token and its value has no line end (RFC 9110): what has would begin another header. */
+function checkedHeaders(headers: Record<string, string>): Record<string, string> {
+  for (const [name, value] of Object.entries(headers)) {
+    if (!/^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/.test(name)) throw new ConfigError("headers", `${JSON.stringify(name)} is no name of a header`);
+    checkHeader(`headers.${name}`, value);
+  }
+  return { ...headers };
+}
+
+function checkHeader(origin: string, value: string): void {
+  // Not repeated in the error: any of them may be a credential.
+  if (/[^\t\x20-\x7e\x80-\xff]/.test(value)) throw new ConfigError(origin, "it has a character that no header can carry");
 }
 
 /** Without what was given as `undefined`, which must not hide the environment. */

@@ -76,6 +76,7 @@ export interface CreateOptions extends ReadyOptions {
 /** The request as it goes over the wire. */
 export function createRequest(source: SandboxSource, options: CreateOptions): CreateSandboxRequest {
   const request: CreateSandboxRequest = {};
+  if (!source) throw new InvalidArgumentError("a sandbox starts from an image, a snapshot or a template; name one");
   const given = typeof source === "string" ? { image: source } : source;
   if ("image" in given) request.image = { uri: given.image, ...("auth" in given && given.auth ? { auth: given.auth } : {}) };
   else if ("snapshotId" in given) request.snapshotId = given.snapshotId;

@@ -153,9 +153,10 @@ export class ConnectionError extends OpenSandboxError {
 
   constructor(url: string, isUnsent: boolean, cause: unknown) {
     const why = networkReason(cause);
-    super(`${url} cannot be reached${why === "" ? "" : `: ${why}`}`, {
+    const remedy = "check the domain and that the server runs";
+    super(`${url} cannot be reached${why === "" ? "" : `: ${why}`}; ${remedy}`, {
       code: "CONNECTION_FAILED",
-      remedy: "check the domain and that the server runs",
+      remedy,
       cause,
     });
     this.url = url;
@@ -203,7 +204,8 @@ export class UnreadableError extends OpenSandboxError {
   readonly kind = "unreadable";
 
   constructor(what: string, message: string, remedy?: string, cause?: unknown) {
-    super(`the answer of ${what} is not readable: ${message}`, {
+    const question = remedy === undefined ? "; is this an OpenSandbox server?" : "";
+    super(`the answer of ${what} is not readable: ${message}${question}`, {
       code: "UNREADABLE",
       remedy: remedy ?? "check that the domain leads to an OpenSandbox server",
       cause,

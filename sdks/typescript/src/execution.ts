@@ -249,8 +249,10 @@ export class Execution implements AsyncIterableIterator<ExecutionEvent, undefine
       }
       return { value: undefined, done: true };
     } catch (error) {
+      // The reader that waited when it was given up is told of its end, not of an error.
+      if (this.#isClosed) return { value: undefined, done: true };
       // Nothing comes after an error.
-      if (!this.#isClosed) this.#wire.cancel();
+      this.#wire.cancel();
       this.#close();
       throw error;
     }

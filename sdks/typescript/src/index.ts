@@ -48,7 +48,7 @@ export { type Figure, type ResultKind, RichResult } from "./results.ts";
 export { type Metrics, Sandbox } from "./sandbox.ts";
 export { Session, type SessionRunOptions, Sessions } from "./sessions.ts";
 export { Images, type PullOptions, Volumes } from "./stock.ts";
-export { ByteStream } from "./streams.ts";
+export { ByteStream, ValueStream } from "./streams.ts";
 export type { Abortable } from "./transport.ts";
 export { Tunnel } from "./tunnel.ts";
 export type * as wire from "./wire.ts";

@@ -12,6 +12,8 @@ const KIND_STDERR = 2;
 const KIND_REPLAY = 3;
 const REPLAY_HEAD_BYTES = 9;
 
+const CLOSED_ABNORMALLY = 1006;
+
 /**
  * What waits for a reader. A WebSocket cannot be told to wait, so that a reader who falls further
  * behind loses the connection, and comes back with `since`.
@@ -198,7 +200,9 @@ export class TerminalConnection implements AsyncIterableIterator<TerminalEvent, 
       }
     });
     this.#socket.addEventListener("close", (event: CloseEvent) => {
-      this.#give({ type: "closed", code: event.code, reason: event.reason });
+      // 1006 says that no close came over the wire (RFC 6455, section 7.1.5); Deno says 0.
+      if (event.code === CLOSED_ABNORMALLY || event.code === 0) this.#fail(new TerminalError("it broke off"));
+      else this.#give({ type: "closed", code: event.code, reason: event.reason });
     });
   }
 

@@ -10,7 +10,7 @@ import { OpenSandboxError } from "./errors.ts";
 import { Files } from "./files.ts";
 import { Terminals } from "./pty.ts";
 import { Sessions } from "./sessions.ts";
-import { values } from "./streams.ts";
+import { ValueStream } from "./streams.ts";
 import { type Abortable, API_KEY_HEADER, Target } from "./transport.ts";
 import { openTunnel, type Tunnel } from "./tunnel.ts";
 import type { WaitOptions } from "./client.ts";
@@ -112,12 +112,9 @@ export class Sandbox {
   }
 
   /** What it uses, each second. */
-  async watchMetrics(options: Abortable = {}): Promise<AsyncGenerator<Metrics, void, undefined>> {
+  async watchMetrics(options: Abortable = {}): Promise<ValueStream<Metrics>> {
     const exec = await this.exec(options.signal);
-    const samples = values<WireMetrics>(await exec.send("GET", "/metrics/watch", options), "metrics");
-    return (async function* () {
-      for await (const sample of samples) yield metricsOf(sample);
-    })();
+    return new ValueStream(await exec.send("GET", "/metrics/watch", options), "metrics", metricsOf);
   }
 
   /** Whether the daemon in it answers. */

@@ -2,7 +2,7 @@
 // for holders of an API key.
 
 import { type Contents, single } from "./contents.ts";
-import { ByteStream, values } from "./streams.ts";
+import { ByteStream, ValueStream } from "./streams.ts";
 import { type Abortable, query, segment, type Target } from "./transport.ts";
 import type {
   ImportImagesResponse,
@@ -43,13 +43,13 @@ export class Images {
    * Brings an image to the server. The last event is `done` or `error`; a stream that ends without
    * either was cut off. Leaving the loop gives the download up; what has come stays for the next.
    */
-  async pull(image: string, options: PullOptions = {}): Promise<AsyncGenerator<PullEvent, void, undefined>> {
+  async pull(image: string, options: PullOptions = {}): Promise<ValueStream<PullEvent>> {
     const request: PullImageRequest = { image: { uri: image } };
     if (options.auth !== undefined) request.image.auth = options.auth;
     if (options.platform !== undefined) request.platform = options.platform;
     // A registry may think about its first answer for long.
     const call = { json: request, timeoutSeconds: null, signal: options.signal };
-    return values(await this.#server.send("POST", "/images/pull", call), "the progress of a download");
+    return new ValueStream(await this.#server.send("POST", "/images/pull", call), "the progress of a download");
   }
 
   /**

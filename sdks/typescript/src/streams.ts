@@ -4,18 +4,53 @@
 import { EventDecoder } from "./frames.ts";
 import { type Answer, BodyReader, joined } from "./transport.ts";
 
-/** A stream of JSON values of one kind: metrics, lifecycle events, logs. */
-export async function* values<T>(answer: Answer, what: string): AsyncGenerator<T, void, undefined> {
-  const reader = new BodyReader(answer);
-  const decoder = new EventDecoder(what);
-  let isAtEnd = false;
-  try {
-    for (let piece = await reader.read(); piece !== undefined; piece = await reader.read()) {
-      yield* decoder.push(piece) as T[];
+/** Values as they come: an `AsyncIterable`. Unlike a generator it can be closed while a reader waits. */
+export class ValueStream<T> implements AsyncIterableIterator<T, undefined> {
+  readonly #reader: BodyReader;
+  readonly #decoder: EventDecoder;
+  readonly #read: (wire: never) => T;
+  #ready: T[] = [];
+  #isOver = false;
+
+  /** @internal */
+  constructor(answer: Answer, what: string, read: (wire: never) => T = (wire) => wire) {
+    this.#reader = new BodyReader(answer);
+    this.#decoder = new EventDecoder(what);
+    this.#read = read;
+  }
+
+  [Symbol.asyncIterator](): this {
+    return this;
+  }
+
+  /** The next value. */
+  async next(): Promise<IteratorResult<T, undefined>> {
+    while (!this.#isOver && this.#ready.length === 0) {
+      try {
+        const piece = await this.#reader.read();
+        if (piece === undefined) this.#isOver = true;
+        else this.#ready = this.#decoder.push(piece).map((value) => this.#read(value as never));
+      } catch (error) {
+        // The reader that waited when the stream was given up is told of its end, not of an error.
+        if (this.#isOver) break;
+        await this.return();
+        throw error;
+      }
     }
-    isAtEnd = true;
-  } finally {
-    if (!isAtEnd) reader.cancel();
+    const value = this.#ready.shift();
+    return value === undefined ? { value: undefined, done: true } : { value, done: false };
+  }
+
+  /** Gives the stream up. */
+  async return(): Promise<IteratorResult<T, undefined>> {
+    if (!this.#isOver) this.#reader.cancel();
+    this.#isOver = true;
+    this.#ready = [];
+    return { value: undefined, done: true };
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.return();
   }
 }
 

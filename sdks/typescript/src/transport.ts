@@ -131,6 +131,7 @@ export class Target {
 
   async #attempt(method: string, path: string, call: Call): Promise<Answer> {
     const what = `${method} ${path}`;
+    if (method === "POST" || method === "PATCH") await turn();
     const link = linked(call.signal);
     const limit = this.#limit(call);
     const stop = deadline(limit, () => link.controller.abort(new TimeoutError(what, limit ?? 0)));
@@ -174,14 +175,22 @@ export class Target {
     };
     if (call.json !== undefined) {
       headers["Content-Type"] = "application/json";
-      init.body = JSON.stringify(call.json);
+      init.body = onceInDeno(JSON.stringify(call.json));
     } else if (call.body !== undefined) {
       headers["Content-Type"] = call.contentType ?? "application/octet-stream";
       init.body = call.body;
-      if (call.body instanceof ReadableStream) init.duplex = "half";
     }
+    if (init.body instanceof ReadableStream) init.duplex = "half";
     return init;
   }
+}
+
+/**
+ * Deno sends a request again by itself when a kept connection breaks, also one that may have been
+ * done, unless its body is a stream. Which requests are repeated is decided here alone.
+ */
+function onceInDeno(text: string): string | ReadableStream<Uint8Array> {
+  return "Deno" in globalThis ? new Blob([text]).stream() : text;
 }
 
 function mayRepeat(method: string, call: Call, error: unknown): boolean {
@@ -211,6 +220,15 @@ function isUnsent(error: unknown): boolean {
     if (cause.message.includes("client error (Connect)") || cause.message === "bad port") return true;
   }
   return false;
+}
+
+/**
+ * Lets the runtime see which kept connections were closed meanwhile. One that is used in the same
+ * turn of the event loop as its end arrives fails the request, which may then not be repeated.
+ */
+function turn(): Promise<void> | undefined {
+  const soon = (globalThis as { setImmediate?: (act: () => void) => void }).setImmediate;
+  return soon && new Promise((resolve) => soon(resolve));
 }
 
 interface Link {
@@ -330,9 +348,28 @@ export function joined(pieces: Uint8Array[], length: number): Uint8Array<ArrayBu
   return whole;
 }
 
+/** Statuses that come from gateways without a word of their own. */
+const REASONS: Record<number, string> = {
+  301: "Moved Permanently",
+  302: "Found",
+  307: "Temporary Redirect",
+  308: "Permanent Redirect",
+  400: "Bad Request",
+  401: "Unauthorized",
+  403: "Forbidden",
+  404: "Not Found",
+  408: "Request Timeout",
+  413: "Content Too Large",
+  429: "Too Many Requests",
+  500: "Internal Server Error",
+  502: "Bad Gateway",
+  503: "Service Unavailable",
+  504: "Gateway Timeout",
+};
+
 /** Reads an error in the forms of our servers, of the published ones and of proxies between. */
 async function refusal(what: string, answer: Answer): Promise<ApiError> {
-  const { status, statusText, headers } = answer.response;
+  const { status, headers } = answer.response;
   let text = "";
   try {
     text = new TextDecoder().decode(await wholeBody(answer, what, ERROR_BYTES_MAX, ERROR_SECONDS));
@@ -355,7 +392,7 @@ async function refusal(what: string, answer: Answer): Promise<ApiError> {
       field("detail") ??
       (details.length > 0 ? details.join("; ") : undefined) ??
       plain ??
-      `the server answered ${statusText || status || "with a redirect"}`,
+      `the server answered ${REASONS[status] ?? `status ${status}`}`,
     requestId: headers.get(REQUEST_ID_HEADER) ?? field("request_id"),
     retryAfterSeconds: Number.isFinite(seconds) ? seconds : undefined,
     details,

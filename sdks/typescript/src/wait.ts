@@ -51,7 +51,7 @@ async function loop<T>(client: Client, wait: Wait<T>, signal: AbortSignal): Prom
 
 /** Nothing when the server has no events, or when their stream ends before what is waited for came. */
 async function byEvents<T>(client: Client, wait: Wait<T>, signal: AbortSignal): Promise<T | undefined> {
-  let events: AsyncGenerator<unknown, void, undefined>;
+  let events: AsyncIterator<unknown, undefined>;
   try {
     events = await client.events({ sandboxId: wait.sandboxId, signal });
   } catch (error) {
