@@ -117,6 +117,11 @@ pub(crate) fn sees(caller: &Caller, tenant: &Tenant) -> bool {
     }
 }
 
+/// Whether what belongs to this tenant is in the caller's listings.
+pub(crate) fn lists(caller: &Caller, tenant: &Tenant) -> bool {
+    operate(caller).is_ok() && sees(caller, tenant)
+}
+
 /// Whether a sandbox that has left `Pending` and `Resuming` can be connected to.
 pub(crate) fn reachable(sandbox: &Sandbox) -> Result<(), Error> {
     match sandbox.status.state {

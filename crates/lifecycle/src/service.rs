@@ -267,7 +267,7 @@ impl Service {
     pub fn list(&self, filter: &SandboxFilter, page: u32, page_size: u32) -> Page<Arc<Sandbox>> {
         let mut found = self.shared().views();
         found.retain(|sandbox| {
-            admission::sees(&self.caller, &sandbox.tenant) && matches(sandbox, filter)
+            admission::lists(&self.caller, &sandbox.tenant) && matches(sandbox, filter)
         });
         found.sort_unstable_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         Page::cut(found, page, page_size)
@@ -398,7 +398,6 @@ impl Service {
     ) -> Result<Arc<Snapshot>, Error> {
         self.plane.refuse_when_stopping()?;
         admission::operate(&self.caller)?;
-        self.handle(id)?;
         if !self.plane.capabilities().snapshot {
             let message = format!(
                 "the {} backend cannot make snapshots here",
@@ -409,6 +408,7 @@ impl Service {
                 message,
             });
         }
+        self.handle(id)?;
         snapshots::create(self.shared(), id, name, self.caller.audit.as_ref()).await
     }
 
@@ -426,7 +426,7 @@ impl Service {
         page_size: u32,
     ) -> Page<Arc<Snapshot>> {
         let mut found = self.shared().snapshots.matching(filter);
-        found.retain(|snapshot| admission::sees(&self.caller, &snapshot.tenant));
+        found.retain(|snapshot| admission::lists(&self.caller, &snapshot.tenant));
         Page::cut(found, page, page_size)
     }
 

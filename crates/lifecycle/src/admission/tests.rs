@@ -134,4 +134,6 @@ fn a_visitor_makes_nothing_and_tenants_do_not_see_each_other() {
     let operator = Caller::operator("somebody");
     assert!(sees(&operator, &ours) && !sees(&operator, &other));
     assert!(sees(&Caller::server(), &other));
+    assert!(lists(&operator, &ours) && !lists(&operator, &other));
+    assert!(!lists(&Caller::visitor(), &ours));
 }
