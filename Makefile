@@ -118,6 +118,11 @@ test-sdk: ## The Rust SDK against a real server. Needs root.
 .PHONY: test-sdks
 test-sdks: build ## Every scenario of sdks/conformance, in every language with recorded results (root).
 	sdks/conformance/run $(basename $(notdir $(wildcard sdks/conformance/results/*.json)))
+	sdks/python/test --rest
+
+.PHONY: bench-sdks
+bench-sdks: build ## The SDKs beside the published ones of the same language, at one server (root).
+	sdks/python/bench/run
 
 .PHONY: test-examples
 test-examples: build ## Every program of examples/ prints what it says (root).
