@@ -57,7 +57,7 @@ export class Code {
     if (place.language !== undefined || place.id !== undefined) request.context = place;
     if (options.timeoutSeconds !== undefined) request.timeout = milliseconds(options.timeoutSeconds);
     const exec = await this.#sandbox.exec(options.signal);
-    const answer = await exec.send("POST", "/code", { json: request, signal: options.signal });
+    const answer = await exec.send("POST", "/code", { json: request, isEvents: true, signal: options.signal });
     return new Execution(answer, "context", exec, options.signal);
   }
 

@@ -111,7 +111,7 @@ export class Commands {
     if (options.stdin !== undefined) request.stdin = options.stdin;
     if (options.stdinOpen === true) request.stdin_open = true;
     const exec = await this.#sandbox.exec(options.signal);
-    const answer = await exec.send("POST", "/command", { json: request, signal: options.signal });
+    const answer = await exec.send("POST", "/command", { json: request, isEvents: true, signal: options.signal });
     return new Execution(answer, "command", exec, options.signal);
   }
 
@@ -181,6 +181,7 @@ export class Commands {
     const exec = await this.#sandbox.exec(options.signal);
     const answer = await exec.send("GET", `/command/${segment(id)}/events`, {
       query: query([["after", after]]),
+      isEvents: true,
       signal: options.signal,
     });
     return new Execution(answer, "command", exec, options.signal, id, after);

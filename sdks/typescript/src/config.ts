@@ -72,6 +72,8 @@ export class ConnectionConfig {
   readonly userAgent: string;
   readonly retry: Readonly<RetryPolicy>;
   readonly fetch: typeof globalThis.fetch;
+  /** Whether `fetch` was given. */
+  readonly hasOwnFetch: boolean;
   // Private, so that no log of the settings shows it.
   readonly #apiKey: string | undefined;
 
@@ -89,6 +91,7 @@ export class ConnectionConfig {
     this.retry = { ...DEFAULT_RETRY, ...options.retry };
     // Called without a receiver: a browser's `fetch` refuses any other than the global object.
     const own = options.fetch;
+    this.hasOwnFetch = own !== undefined;
     this.fetch = own ?? ((input, init) => globalThis.fetch(input, init));
     this.#apiKey = options.apiKey === "" ? undefined : options.apiKey;
     if (this.#apiKey !== undefined) checkHeader("apiKey", this.#apiKey);

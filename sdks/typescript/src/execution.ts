@@ -343,6 +343,7 @@ export class Execution implements AsyncIterableIterator<ExecutionEvent, undefine
       try {
         const answer = await this.#target.send("GET", `/command/${segment(id)}/events`, {
           query: query([["after", last]]),
+          isEvents: true,
           signal: this.#signal,
         });
         this.#wire = new Wire(answer, this.#what);

@@ -69,7 +69,7 @@ export class Session {
     if (options.timeoutSeconds !== undefined) request.timeout = milliseconds(options.timeoutSeconds);
     const exec = await this.#sandbox.exec(options.signal);
     const path = `/session/${segment(this.id)}/run`;
-    const answer = await exec.send("POST", path, { json: request, signal: options.signal });
+    const answer = await exec.send("POST", path, { json: request, isEvents: true, signal: options.signal });
     return new Execution(answer, "session", exec, options.signal);
   }
 

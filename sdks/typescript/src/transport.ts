@@ -1,6 +1,7 @@
 // Requests and their answers: headers, deadlines, errors, and the one place that decides what is
 // sent again. Knows nothing of sandboxes.
 
+import { isBun, streamingFetch } from "./bun.ts";
 import type { ConnectionConfig } from "./config.ts";
 import {
   ApiError,
@@ -49,6 +50,8 @@ export interface Call extends Abortable {
   contentType?: string;
   /** The head of the answer, and then its whole body, may each take this long; `null` is forever. */
   timeoutSeconds?: number | null;
+  /** The answer is a stream of events, which must give out all that came before it broke. */
+  isEvents?: boolean;
   /** The caller vouches that sending it again is safe. */
   isRepeatable?: boolean;
 }
@@ -56,6 +59,8 @@ export interface Call extends Abortable {
 /** The head of a good answer, whose body is still to be read. */
 export interface Answer {
   response: Response;
+  /** Where it came from, without the query. */
+  url: string;
   /** Aborted when the body was given up, with the reason. */
   signal: AbortSignal;
   /** Gives the body up. */
@@ -138,7 +143,8 @@ export class Target {
     const url = `${this.base}${path}`;
     let response: Response;
     try {
-      response = await this.config.fetch(call.query ? `${url}?${call.query}` : url, this.#init(method, call, link));
+      const fetch = call.isEvents === true && isBun() && !this.config.hasOwnFetch ? streamingFetch : this.config.fetch;
+      response = await fetch(call.query ? `${url}?${call.query}` : url, this.#init(method, call, link));
     } catch (error) {
       link.release();
       if (link.controller.signal.aborted) throw link.controller.signal.reason;
@@ -148,6 +154,7 @@ export class Target {
     }
     const answer: Answer = {
       response,
+      url,
       signal: link.controller.signal,
       cancel: (reason) => {
         link.release();
@@ -306,9 +313,8 @@ export class BodyReader {
 
   /** What an error of reading means. An abort, by the caller or by a deadline, keeps its reason. */
   #failure(error: unknown): unknown {
-    const { response, signal } = this.#answer;
-    if (signal.aborted) return signal.reason;
-    return new ConnectionError(response.url.split("?")[0] ?? "", false, error);
+    const { url, signal } = this.#answer;
+    return signal.aborted ? signal.reason : new ConnectionError(url, false, error);
   }
 }
 
