@@ -119,10 +119,12 @@ test-sdk: ## The Rust SDK against a real server. Needs root.
 test-sdks: build ## Every scenario of sdks/conformance, in every language with recorded results (root).
 	sdks/conformance/run $(basename $(notdir $(wildcard sdks/conformance/results/*.json)))
 	sdks/python/test --rest
+	sdks/typescript/test/run --all
 
 .PHONY: bench-sdks
 bench-sdks: build ## The SDKs beside the published ones of the same language, at one server (root).
 	sdks/python/bench/run
+	sdks/typescript/bench/run
 
 .PHONY: test-examples
 test-examples: build ## Every program of examples/ prints what it says (root).
