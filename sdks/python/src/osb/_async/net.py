@@ -166,6 +166,10 @@ class Task:
     def __init__(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._task = asyncio.ensure_future(run())
 
+    @property
+    def is_done(self) -> bool:
+        return self._task.done()
+
     async def join(self) -> None:
         await asyncio.wait([self._task])
 

@@ -4,6 +4,7 @@ The server sees nothing but sandboxes being made and ended.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import Any
 
@@ -46,6 +47,8 @@ class AsyncPool:
         self._failures = 0
         self._is_closed = False
         self._changed = net.Signal()
+        # Threads share a pool of the blocking client; nothing waits while it is held.
+        self._lock = threading.Lock()
         self._keeper: net.Task | None = None
 
     async def __aenter__(self) -> AsyncPool:
@@ -70,10 +73,9 @@ class AsyncPool:
         while True:
             if self._is_closed:
                 raise PoolClosed()
-            if not self._idle:
+            sandbox = self._take()
+            if sandbox is None:
                 break
-            # The one that waited longest, so that all are used.
-            sandbox, _ = self._idle.popleft()
             self._changed.notify()
             try:
                 await sandbox._ready(self._acquire_timeout)
@@ -87,6 +89,11 @@ class AsyncPool:
             raise PoolEmpty()
         return await self._make(seconds(lifetime))
 
+    def _take(self, more_than: int = 0) -> AsyncSandbox | None:
+        """The one that waited longest, so that all are used; none if no more than so many wait."""
+        with self._lock:
+            return self._idle.popleft()[0] if len(self._idle) > more_than else None
+
     async def _make(self, lifetime: float) -> AsyncSandbox:
         return await AsyncSandbox.create(**{**self._sandbox, "client": self._client, "lifetime": lifetime})
 
@@ -94,8 +101,11 @@ class AsyncPool:
         """Keeps this many ready from now on; what is too much is ended."""
         self.max_idle = max_idle
         self._changed.notify()
-        while len(self._idle) > max_idle:
-            await _discard(self._idle.popleft()[0])
+        while True:
+            surplus = self._take(max_idle)
+            if surplus is None:
+                return
+            await _discard(surplus)
 
     async def wait_until_warm(self, timeout: Seconds = READY_TIMEOUT) -> None:
         """Waits until as many are ready as should be; fails when making them does."""
@@ -118,40 +128,55 @@ class AsyncPool:
         if self._keeper is not None:
             # The keeper ends when what it is making is made.
             await self._keeper.join()
-        while self._idle:
-            await _discard(self._idle.popleft()[0])
+        while True:
+            left = self._take()
+            if left is None:
+                return
+            await _discard(left)
 
     async def _keep(self) -> None:
         """Makes what is missing, throws away what waited too long."""
         making: list[net.Task] = []
         while not self._is_closed:
             wait = self._changed.waiter()
-            while self._warming < self._concurrency and len(self._idle) + self._warming < self.max_idle:
-                self._warming += 1
+            making = [task for task in making if not task.is_done]
+            for _ in range(self._reserve()):
                 making.append(net.Task(self._warm))
-            left = None
-            if self._idle:
-                left = self._idle[0][1] + self._idle_timeout - net.now()
-                if left <= 0:
-                    await _discard(self._idle.popleft()[0])
-                    continue
+            with self._lock:
+                left = self._idle[0][1] + self._idle_timeout - net.now() if self._idle else None
+            if left is not None and left <= 0:
+                old = self._take()
+                if old is not None:
+                    await _discard(old)
+                continue
             await wait(left)
         for task in making:
             await task.join()
+
+    def _reserve(self) -> int:
+        """How many are to be made now; they count from here on."""
+        with self._lock:
+            missing = self.max_idle - len(self._idle) - self._warming
+            count = max(0, min(missing, self._concurrency - self._warming))
+            self._warming += count
+            return count
 
     async def _warm(self) -> None:
         try:
             # An idle sandbox must outlive its time in the pool by at least one use.
             sandbox = await self._make(self._idle_timeout + DEFAULT_LIFETIME)
-            self._failures = 0
-            self._idle.append((sandbox, net.now()))
+            with self._lock:
+                self._failures = 0
+                self._idle.append((sandbox, net.now()))
         except OsbError:
-            self._failures += 1
+            with self._lock:
+                self._failures += 1
             self._changed.notify()
             if self._failures >= DEGRADED_AFTER:
                 await net.sleep(DEGRADED_DELAY)
         finally:
-            self._warming -= 1
+            with self._lock:
+                self._warming -= 1
             self._changed.notify()
 
 

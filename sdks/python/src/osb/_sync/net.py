@@ -50,7 +50,8 @@ class Connection:
         return cls(raw)
 
     def write(self, data: bytes, deadline: float | None = None) -> None:
-        if deadline is not None:
+        # Left alone where it is right already: another thread may be reading.
+        if deadline is not None or self._raw.gettimeout() is not None:
             self._raw.settimeout(_left(deadline))
         try:
             with self._writing:
@@ -125,6 +126,10 @@ class Task:
     def __init__(self, run: Callable[[], None]) -> None:
         self._thread = threading.Thread(target=run, daemon=True)
         self._thread.start()
+
+    @property
+    def is_done(self) -> bool:
+        return not self._thread.is_alive()
 
     def join(self) -> None:
         self._thread.join()

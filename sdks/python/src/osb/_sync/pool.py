@@ -5,6 +5,7 @@ The server sees nothing but sandboxes being made and ended.
 
 from __future__ import annotations
 
+import threading
 from collections import deque
 from typing import Any
 
@@ -47,6 +48,8 @@ class Pool:
         self._failures = 0
         self._is_closed = False
         self._changed = net.Signal()
+        # Threads share a pool of the blocking client; nothing waits while it is held.
+        self._lock = threading.Lock()
         self._keeper: net.Task | None = None
 
     def __enter__(self) -> Pool:
@@ -71,10 +74,9 @@ class Pool:
         while True:
             if self._is_closed:
                 raise PoolClosed()
-            if not self._idle:
+            sandbox = self._take()
+            if sandbox is None:
                 break
-            # The one that waited longest, so that all are used.
-            sandbox, _ = self._idle.popleft()
             self._changed.notify()
             try:
                 sandbox._ready(self._acquire_timeout)
@@ -88,6 +90,11 @@ class Pool:
             raise PoolEmpty()
         return self._make(seconds(lifetime))
 
+    def _take(self, more_than: int = 0) -> Sandbox | None:
+        """The one that waited longest, so that all are used; none if no more than so many wait."""
+        with self._lock:
+            return self._idle.popleft()[0] if len(self._idle) > more_than else None
+
     def _make(self, lifetime: float) -> Sandbox:
         return Sandbox.create(**{**self._sandbox, "client": self._client, "lifetime": lifetime})
 
@@ -95,8 +102,11 @@ class Pool:
         """Keeps this many ready from now on; what is too much is ended."""
         self.max_idle = max_idle
         self._changed.notify()
-        while len(self._idle) > max_idle:
-            _discard(self._idle.popleft()[0])
+        while True:
+            surplus = self._take(max_idle)
+            if surplus is None:
+                return
+            _discard(surplus)
 
     def wait_until_warm(self, timeout: Seconds = READY_TIMEOUT) -> None:
         """Waits until as many are ready as should be; fails when making them does."""
@@ -119,40 +129,55 @@ class Pool:
         if self._keeper is not None:
             # The keeper ends when what it is making is made.
             self._keeper.join()
-        while self._idle:
-            _discard(self._idle.popleft()[0])
+        while True:
+            left = self._take()
+            if left is None:
+                return
+            _discard(left)
 
     def _keep(self) -> None:
         """Makes what is missing, throws away what waited too long."""
         making: list[net.Task] = []
         while not self._is_closed:
             wait = self._changed.waiter()
-            while self._warming < self._concurrency and len(self._idle) + self._warming < self.max_idle:
-                self._warming += 1
+            making = [task for task in making if not task.is_done]
+            for _ in range(self._reserve()):
                 making.append(net.Task(self._warm))
-            left = None
-            if self._idle:
-                left = self._idle[0][1] + self._idle_timeout - net.now()
-                if left <= 0:
-                    _discard(self._idle.popleft()[0])
-                    continue
+            with self._lock:
+                left = self._idle[0][1] + self._idle_timeout - net.now() if self._idle else None
+            if left is not None and left <= 0:
+                old = self._take()
+                if old is not None:
+                    _discard(old)
+                continue
             wait(left)
         for task in making:
             task.join()
+
+    def _reserve(self) -> int:
+        """How many are to be made now; they count from here on."""
+        with self._lock:
+            missing = self.max_idle - len(self._idle) - self._warming
+            count = max(0, min(missing, self._concurrency - self._warming))
+            self._warming += count
+            return count
 
     def _warm(self) -> None:
         try:
             # An idle sandbox must outlive its time in the pool by at least one use.
             sandbox = self._make(self._idle_timeout + DEFAULT_LIFETIME)
-            self._failures = 0
-            self._idle.append((sandbox, net.now()))
+            with self._lock:
+                self._failures = 0
+                self._idle.append((sandbox, net.now()))
         except OsbError:
-            self._failures += 1
+            with self._lock:
+                self._failures += 1
             self._changed.notify()
             if self._failures >= DEGRADED_AFTER:
                 net.sleep(DEGRADED_DELAY)
         finally:
-            self._warming -= 1
+            with self._lock:
+                self._warming -= 1
             self._changed.notify()
 
 
