@@ -171,8 +171,12 @@ export class Execution implements AsyncIterableIterator<ExecutionEvent, undefine
   #lastSeq: number | undefined;
   /** Attempts to go on since the last event. */
   #failures = 0;
+  /** Events that have come, with their numbers; those before `#readyAt` were given out. */
   #ready: ExecutionEvent[] = [];
+  #readySeqs: (number | undefined)[] = [];
   #readyAt = 0;
+  /** The number of the last event that was given out before those. */
+  #givenSeq: number | undefined;
   #isOver = false;
   #isClosed = false;
 
@@ -183,6 +187,7 @@ export class Execution implements AsyncIterableIterator<ExecutionEvent, undefine
     this.#signal = signal;
     this.#id = id;
     this.#lastSeq = after;
+    this.#givenSeq = after;
     this.#wire = new Wire(answer, this.#what);
   }
 
@@ -191,9 +196,9 @@ export class Execution implements AsyncIterableIterator<ExecutionEvent, undefine
     return this.#id;
   }
 
-  /** The number of the last event that came, to follow a command from; only of servers that number them. */
+  /** The number of the last event that was given out, to follow a command from; only of servers that number them. */
   get lastSeq(): number | undefined {
-    return this.#lastSeq;
+    return this.#readySeqs[this.#readyAt - 1] ?? this.#givenSeq;
   }
 
   [Symbol.asyncIterator](): this {
@@ -231,15 +236,25 @@ export class Execution implements AsyncIterableIterator<ExecutionEvent, undefine
 
   #close(): void {
     this.#isClosed = true;
+    this.#forgetReady();
+  }
+
+  #forgetReady(): void {
+    this.#givenSeq = this.lastSeq;
     this.#ready = [];
+    this.#readySeqs = [];
     this.#readyAt = 0;
+  }
+
+  #give(event: ExecutionEvent, seq: number | undefined): void {
+    this.#ready.push(event);
+    this.#readySeqs.push(seq);
   }
 
   async #nextFromWire(): Promise<IteratorResult<ExecutionEvent, undefined>> {
     try {
       while (!this.#isClosed) {
-        this.#ready = [];
-        this.#readyAt = 0;
+        this.#forgetReady();
         await this.#read();
         const event = this.#ready[0];
         if (event !== undefined) {
@@ -286,26 +301,26 @@ export class Execution implements AsyncIterableIterator<ExecutionEvent, undefine
     switch (event.type) {
       case "stdout":
       case "stderr":
-        this.#ready.push({ type: event.type, text: this.#text(event, seq) });
+        this.#give({ type: event.type, text: this.#text(event, seq) }, seq);
         return;
       case "init":
         this.#id = (event.text ?? "").trimEnd();
-        this.#ready.push({ type: "started", id: this.#id });
+        this.#give({ type: "started", id: this.#id }, seq);
         return;
       case "result":
-        this.#ready.push({ type: "result", result: new RichResult(event.results ?? {}, event.execution_count ?? undefined) });
+        this.#give({ type: "result", result: new RichResult(event.results ?? {}, event.execution_count ?? undefined) }, seq);
         return;
       case "execution_count":
-        this.#ready.push({ type: "count", count: event.execution_count ?? 0 });
+        this.#give({ type: "count", count: event.execution_count ?? 0 }, seq);
         return;
       case "error":
         this.#isOver = true;
-        this.#ready.push({ type: "error", error: failure(event.error) });
+        this.#give({ type: "error", error: failure(event.error) }, seq);
         return;
       case "execution_complete": {
         this.#isOver = true;
         const took = event.execution_time ?? undefined;
-        this.#ready.push({ type: "completed", tookSeconds: took === undefined ? undefined : took / 1000 });
+        this.#give({ type: "completed", tookSeconds: took === undefined ? undefined : took / 1000 }, seq);
         return;
       }
       case undefined:

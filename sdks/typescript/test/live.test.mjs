@@ -45,6 +45,13 @@ test("a block ends its sandbox unless it is kept", options, async () => {
   await gone(kept.id);
 });
 
+test("a key makes a create safe to repeat", options, async () => {
+  const idempotencyKey = crypto.randomUUID();
+  const [first, second] = [await client.create("host", { idempotencyKey }), await client.create("host", { idempotencyKey })];
+  assert.equal(first.id, second.id);
+  await first.kill();
+});
+
 test("commands: output, codes, callbacks, argv, stdin, timeouts", options, async (t) => {
   const { commands } = await sandboxFor(t);
   const said = [];
@@ -62,6 +69,11 @@ test("commands: output, codes, callbacks, argv, stdin, timeouts", options, async
   assert.equal((await commands.wait(id)).exitCode, 0);
   assert.equal((await commands.logs(id)).text, "begun\ngot input\n");
   assert.ok((await commands.list()).some((known) => known.id === id));
+  // Where a reader stopped, another goes on.
+  const part = await commands.follow(id);
+  for await (const event of part) if (event.type === "stdout") break;
+  const rest = await (await commands.follow(id, part.lastSeq)).output();
+  assert.deepEqual([rest.stdout, rest.toJSON().exitCode], ["got input\n", 0]);
   await commands.setEnv({ KEPT: "it's" });
   assert.equal((await commands.run("echo $KEPT")).stdout, "it's\n");
   await assert.rejects(commands.setEnv({ "a-b": "" }), { kind: "invalid_argument" });
@@ -104,6 +116,10 @@ test("files: text, bytes, streams, permissions, search", options, async (t) => {
   await files.write("/tmp/d/blob", new Blob([new Uint8Array(2 * 1024 * 1024)]));
   assert.deepEqual((await files.list("/tmp/d")).map((file) => file.size).sort(), [2 * 1024 * 1024, 64 * 65536, 7].sort());
   assert.deepEqual((await files.search("/tmp/d", "te*")).map((file) => file.path), ["/tmp/d/text"]);
+  assert.deepEqual([...(await (await files.readRangeHeader("/tmp/d/text", "bytes=0-1")).bytes())], [0x67, 0x72]);
+  assert.deepEqual(await files.replaceAll({ "/tmp/d/text": { old: "g", new: "G" } }), { "/tmp/d/text": 1 });
+  await files.renameAll([{ from: "/tmp/d/text", to: "/tmp/d/moved" }]);
+  assert.equal(await files.readText("/tmp/d/moved"), "Grüße");
   await files.write("/tmp/d/binary", new Uint8Array([0xff]));
   await assert.rejects(files.readText("/tmp/d/binary"), { kind: "unreadable" });
   async function* failing() {
@@ -222,6 +238,10 @@ test("pause, resume, snapshot, renew, events, lists", options, async (t) => {
   await restored.kill();
   assert.equal((await Array.fromAsync(client.listSnapshots({ sandboxId: sandbox.id }))).length, 1);
   await client.deleteSnapshot(snapshot.id);
+  const second = await client.createSnapshot(sandbox.id);
+  assert.equal((await client.waitForSnapshot(second.id)).status.state, "Ready");
+  await client.deleteSnapshot(second.id);
+  await assert.rejects(client.createRequest({}), (error) => error instanceof ApiError && error.details.length > 0);
   assert.ok((await sandbox.renew(900)) > new Date());
   const listed = await Array.fromAsync(client.list({ metadata: { case: "all" }, states: ["Running"], pageSize: 1 }));
   assert.deepEqual(listed.map((info) => info.id), [sandbox.id]);

@@ -1,7 +1,7 @@
 // What needs no server, or one by hand that answers as no real one can be made to.
 
 import assert from "node:assert/strict";
-import { existsSync, mkdtempSync, readdirSync, rmSync, symlinkSync } from "node:fs";
+import { existsSync, mkdtempSync, readdirSync, readFileSync, rmSync, symlinkSync } from "node:fs";
 import { createServer } from "node:http";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -112,7 +112,9 @@ test("settings come from where they are said to", () => {
   assert.deepEqual(read({ OPEN_SANDBOX_PROTOCOL: "HTTPS", OPEN_SANDBOX_USE_SERVER_PROXY: "on" }), { protocol: "https", useServerProxy: true });
   assert.throws(() => read({ OPEN_SANDBOX_PROTOCOL: "ftp" }), { kind: "config" });
   const config = new ConnectionConfig({ domain: "https://example.com/", apiKey: "very-secret" });
-  assert.equal(config.baseUrl, "https://example.com/v1");
+  assert.deepEqual([config.baseUrl, config.rootUrl, config.scheme], ["https://example.com/v1", "https://example.com", "https"]);
+  assert.match(ConnectionConfig.defaultFile() ?? "config.toml", /config\.toml$/);
+  assert.throws(() => ConnectionConfig.fromFile("/no/such/file"), { kind: "config" });
   assert.ok(!JSON.stringify(config).includes("very-secret"));
   for (const domain of ["", "a b"]) assert.throws(() => new ConnectionConfig({ domain }).baseUrl, { kind: "config" });
 });
@@ -128,6 +130,7 @@ test("results have their forms", () => {
   assert.equal(new TextDecoder().decode(svg.figure.bytes), "<svg/>");
   assert.equal(new RichResult({ "application/json": { a: 1 } }).json.a, 1);
   assert.equal(new RichResult({ "text/latex": "x" }).kind, "other");
+  assert.equal(new RichResult({ "text/markdown": "*x*" }).markdown, "*x*");
 });
 
 /** A server by hand: `answer` gets the request and how many came before. */
@@ -214,4 +217,22 @@ test("a stream without numbers says that it broke", async (t) => {
   }, StreamBrokenError);
   assert.deepEqual(seen.at(-1), { type: "stdout", text: "l1\n" });
   assert.ok((await execution.next()).done, "nothing comes after an error");
+});
+
+test("every public method is called by a test or by the runner of the scenarios", () => {
+  const folder = (name) => new URL(`../${name}/`, import.meta.url);
+  const texts = (name, ending) => readdirSync(folder(name)).filter((file) => file.endsWith(ending)).map((file) => readFileSync(new URL(file, folder(name)), "utf8"));
+  const calls = ["test", "conformance", "examples"].flatMap((name) => texts(name, ".mjs")).join("\n");
+  const exported = new Set(readFileSync(new URL("index.d.ts", folder("dist")), "utf8").match(/\w+/g));
+  const missing = [];
+  for (const text of texts("dist", ".d.ts")) {
+    for (const [, name, body] of text.matchAll(/^export declare class (\w+)[^{]*\{\n([\s\S]*?)^\}/gm)) {
+      if (!exported.has(name)) continue;
+      for (const [, comment, method] of body.matchAll(/((?:\/\*\*(?:(?!\*\/)[\s\S])*\*\/\s*)?)^ {4}(?:static |get )?(\w+)(?:\(|: )/gm)) {
+        if (method === "constructor" || comment.includes("@internal")) continue;
+        if (!new RegExp(`\\b${method}\\b`).test(calls)) missing.push(`${name}.${method}`);
+      }
+    }
+  }
+  assert.deepEqual(missing, []);
 });
