@@ -3,11 +3,13 @@
 import io
 import json
 import os
+import re
 import sys
 import tarfile
 import tempfile
 import unittest
 from datetime import datetime, timezone
+from pathlib import Path
 
 from osb import Config, Figure, InvalidArgument, Table, errors, wire
 from osb._archive import unpack
@@ -198,6 +200,15 @@ class Archives(unittest.TestCase):
 
 
 class Package(unittest.TestCase):
+    def test_the_readme_is_python(self):
+        readme = Path(__file__).resolve().parents[2] / "README.md"
+        blocks = re.findall(r"```python\n(.*?)```", readme.read_text(), re.S)
+        self.assertEqual(len(blocks), 4)
+        for block in blocks:
+            compile(block, "README.md", "exec")
+        theirs, ours = ([line for line in block.splitlines() if line.strip()] for block in blocks[2:])
+        self.assertLess(len(ours), len(theirs))
+
     def test_every_name_is_there(self):
         import osb
         for name in osb.__all__:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from typing import Any, AsyncIterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, AsyncIterator, Mapping, Sequence
 
 from .. import _http, wire
 from .._durations import Seconds, seconds
@@ -14,6 +14,11 @@ from .execution import AsyncStream
 from .sandbox import READY_TIMEOUT, AsyncSandbox
 from .stock import AsyncImages, AsyncVolumes
 from .transport import USUAL, Target, Transport
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .._options import ConnectOptions, CreateOptions
 
 # How long pausing, resuming and snapshots may take before waiting for them ends, in seconds.
 CHANGE_TIMEOUT = 300.0
@@ -49,11 +54,11 @@ class AsyncClient:
         """Closes the connections that wait for use."""
         self._transport.close()
 
-    def create(self, image: str | None = None, **given: Any) -> net.Pending[AsyncSandbox]:
+    def create(self, image: str | None = None, **given: Unpack[CreateOptions]) -> net.Pending[AsyncSandbox]:
         """Makes a sandbox; takes what `AsyncSandbox.create` takes."""
         return AsyncSandbox.create(image, client=self, **given)
 
-    def connect(self, id: str, **given: Any) -> net.Pending[AsyncSandbox]:
+    def connect(self, id: str, **given: Unpack[ConnectOptions]) -> net.Pending[AsyncSandbox]:
         """Connects to a sandbox that exists; takes what `AsyncSandbox.connect` takes."""
         return AsyncSandbox.connect(id, client=self, **given)
 

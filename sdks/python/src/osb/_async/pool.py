@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._durations import Seconds, seconds
 from ..errors import OsbError, PoolClosed, PoolEmpty, TimedOut
@@ -14,6 +14,11 @@ from ..pool_status import PoolStatus
 from . import net
 from .client import AsyncClient
 from .sandbox import DEFAULT_LIFETIME, READY_TIMEOUT, AsyncSandbox
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .._options import PoolOptions
 
 # Failures in a row after which the pool waits before it tries again, as in the other SDKs.
 DEGRADED_AFTER = 3
@@ -33,11 +38,11 @@ class AsyncPool:
     def __init__(
         self, image: str | None = None, *, max_idle: int = 1, concurrency: int = 8, on_empty: str = "create",
         idle_timeout: Seconds = IDLE_TIMEOUT, acquire_timeout: Seconds = READY_TIMEOUT,
-        client: AsyncClient | None = None, **sandbox: Any,
+        client: AsyncClient | None = None, **sandbox: Unpack[PoolOptions],
     ) -> None:
         self.max_idle = max_idle
         self._client = client or AsyncClient()
-        self._sandbox = {"image": image, **sandbox}
+        self._sandbox: dict[str, Any] = {"image": image, **sandbox}
         self._concurrency = max(1, concurrency)
         self._on_empty = on_empty
         self._idle_timeout = seconds(idle_timeout)
@@ -95,7 +100,7 @@ class AsyncPool:
             return self._idle.popleft()[0] if len(self._idle) > more_than else None
 
     async def _make(self, lifetime: float) -> AsyncSandbox:
-        return await AsyncSandbox.create(**{**self._sandbox, "client": self._client, "lifetime": lifetime})
+        return await AsyncSandbox.create(**self._sandbox, client=self._client, lifetime=lifetime)
 
     async def resize(self, max_idle: int) -> None:
         """Keeps this many ready from now on; what is too much is ended."""

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
-from typing import Any, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Iterator, Mapping, Sequence
 
 from .. import _http, wire
 from .._durations import Seconds, seconds
@@ -15,6 +15,11 @@ from .execution import Stream
 from .sandbox import READY_TIMEOUT, Sandbox
 from .stock import Images, Volumes
 from .transport import USUAL, Target, Transport
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+    from .._options import ConnectOptions, CreateOptions
 
 # How long pausing, resuming and snapshots may take before waiting for them ends, in seconds.
 CHANGE_TIMEOUT = 300.0
@@ -50,11 +55,11 @@ class Client:
         """Closes the connections that wait for use."""
         self._transport.close()
 
-    def create(self, image: str | None = None, **given: Any) -> Sandbox:
+    def create(self, image: str | None = None, **given: Unpack[CreateOptions]) -> Sandbox:
         """Makes a sandbox; takes what `Sandbox.create` takes."""
         return Sandbox.create(image, client=self, **given)
 
-    def connect(self, id: str, **given: Any) -> Sandbox:
+    def connect(self, id: str, **given: Unpack[ConnectOptions]) -> Sandbox:
         """Connects to a sandbox that exists; takes what `Sandbox.connect` takes."""
         return Sandbox.connect(id, client=self, **given)
 
