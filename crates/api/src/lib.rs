@@ -21,6 +21,7 @@ pub mod json;
 pub mod label;
 pub mod metrics_event;
 pub mod network_policy;
+pub mod platform;
 pub mod pool;
 pub mod problem;
 pub mod quantity;

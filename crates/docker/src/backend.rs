@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use api::id::{SandboxId, SnapshotId};
+use api::platform::go_arch;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use lifecycle::backend::{
@@ -169,25 +170,17 @@ fn install(layout: &Layout, execd: &Path) -> Result<HashMap<String, (String, Str
         programs.insert(arch.to_owned(), (digest, directory.display().to_string()));
         Ok::<_, Error>(())
     };
-    place(own_architecture(), execd)?;
+    let native = go_arch(std::env::consts::ARCH);
+    place(native, execd)?;
     for arch in ARCHITECTURES {
         let mut name = execd.file_name().unwrap_or_default().to_owned();
         name.push(format!("-{arch}"));
         let other = execd.with_file_name(name);
-        if arch != own_architecture() && other.is_file() {
+        if arch != native && other.is_file() {
             place(arch, &other)?;
         }
     }
     Ok(programs)
-}
-
-/// In Go's names, which engines use.
-fn own_architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    }
 }
 
 /// Whether the engine's commit has what was written in a sandbox. gVisor keeps that to itself unless

@@ -7,15 +7,13 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
+use api::exec::ACCESS_TOKEN_HEADER;
 use lifecycle::backend::{ConnectError, Stream, Target};
 use secrecy::ExposeSecret as _;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::index::{Reach, Sandbox, State};
-
-/// Where execd listens in a sandbox that is reached over the network.
-pub(crate) const EXECD_PORT: u16 = 44_772;
 
 /// How long the sandbox's side may take to accept or refuse. A healthy one answers at once.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
@@ -50,10 +48,10 @@ async fn open(
             tunnel(stream, port, token.expose_secret()).await
         }
         (Reach::Address(ip), Target::Control, _) => {
-            Ok(Box::new(dial_address(*ip, EXECD_PORT).await?))
+            Ok(Box::new(dial_address(*ip, api::exec::PORT).await?))
         }
         (Reach::Address(ip), Target::Port(port), Some(token)) => {
-            let stream = dial_address(*ip, EXECD_PORT).await?;
+            let stream = dial_address(*ip, api::exec::PORT).await?;
             tunnel(stream, port, token.expose_secret()).await
         }
         // Made by another server: its daemon has no tunnel, but what listens on all addresses
@@ -102,7 +100,7 @@ async fn tunnel<S: Stream + 'static>(
     let failed = |error: io::Error| ConnectError::Failed(error.to_string());
     let request = format!(
         "GET /tunnel/{port} HTTP/1.1\r\nHost: execd\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\
-         X-EXECD-ACCESS-TOKEN: {token}\r\n\r\n"
+         {ACCESS_TOKEN_HEADER}: {token}\r\n\r\n"
     );
     stream.write_all(request.as_bytes()).await.map_err(failed)?;
     // What follows the head belongs to whoever asked, so the buffer goes with the stream.

@@ -12,9 +12,6 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// Where the published clients expect the daemon.
-pub const DEFAULT_PORT: u16 = 44772;
-
 /// The variable that holds the access token for people who start execd by hand.
 pub const TOKEN_VARIABLE: &str = "EXECD_ACCESS_TOKEN";
 
@@ -82,7 +79,7 @@ pub enum Error {
 /// Reads the arguments (without the program's name) and the environment.
 pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, Error> {
     let mut options = Options {
-        port: Some(DEFAULT_PORT),
+        port: Some(api::exec::PORT),
         exposed_token: std::env::var_os(TOKEN_VARIABLE).filter(|token| !token.is_empty()),
         envs_file: std::env::var_os(ENVS_VARIABLE)
             .filter(|path| !path.is_empty())

@@ -288,14 +288,10 @@ fn snapshot(request: &CreateRequest, caller: &Caller, snapshots: &Snapshots) -> 
     })
 }
 
-/// Whether the platform is the server's own, in Go's names.
+/// Whether the platform is the server's own.
 fn is_native(platform: &Platform) -> bool {
-    let arch = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
-    };
-    platform.os == "linux" && platform.arch == arch
+    platform.os == api::platform::OS
+        && platform.arch == api::platform::go_arch(std::env::consts::ARCH)
 }
 
 #[cfg(test)]

@@ -29,9 +29,6 @@ pub struct Config {
     pub ready_cgroups: usize,
 }
 
-/// The port that published clients expect execd on.
-pub const EXECD_PORT: u16 = 44_772;
-
 impl Config {
     /// The defaults for a server whose state is in `data_dir`: execd beside the running program,
     /// and the running program as its own spawner (`osb spawner`).
@@ -45,7 +42,7 @@ impl Config {
                 PathBuf::from("/proc/self/exe"),
                 vec![OsString::from("spawner")],
             ),
-            execd_port: EXECD_PORT,
+            execd_port: api::exec::PORT,
             images: image::Config::default(),
             network: net::Config::new(&data_dir),
             default_limits: Limits {

@@ -19,4 +19,4 @@ mod stock;
 mod sys;
 
 pub use backend::Embedded;
-pub use config::{Config, EXECD_PORT};
+pub use config::Config;

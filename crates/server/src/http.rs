@@ -30,6 +30,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::error::ErrorCode;
+use api::sandbox::{API_KEY_HEADER, ORIGIN_HEADER, REQUEST_ID_HEADER};
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware::from_fn_with_state;
@@ -37,7 +38,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{any, delete, get, patch, post};
 use daemon::Spawner;
 use daemon::http::Peer;
-use http::{HeaderMap, StatusCode, header};
+use http::{HeaderMap, HeaderName, StatusCode, header};
 use lifecycle::{Caller, ControlPlane};
 use tokio::sync::Semaphore;
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
@@ -248,15 +249,19 @@ fn cors(origins: &[String], is_open: bool) -> CorsLayer {
         .allow_origin(origins)
         .allow_methods(Any)
         .allow_headers(Any)
-        .expose_headers(["x-request-id", "open-sandbox-origin"].map(http::HeaderName::from_static))
+        .expose_headers([REQUEST_ID_HEADER, ORIGIN_HEADER].map(header_name))
         .max_age(PREFLIGHT_MAX_AGE)
+}
+
+fn header_name(name: &str) -> HeaderName {
+    HeaderName::from_bytes(name.as_bytes()).expect("a header of the contract has a legal name")
 }
 
 /// The key a request shows: in the contract's header, or as a bearer token, which is what
 /// Prometheus and most tools can send.
 pub(crate) fn api_key(headers: &HeaderMap) -> Option<&str> {
     let own = headers
-        .get(api::sandbox::API_KEY_HEADER)
+        .get(API_KEY_HEADER)
         .and_then(|value| value.to_str().ok());
     let bearer = || {
         let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;

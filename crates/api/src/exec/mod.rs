@@ -14,5 +14,5 @@ pub mod session;
 /// The header that carries the daemon's access token.
 pub const ACCESS_TOKEN_HEADER: &str = "X-EXECD-ACCESS-TOKEN";
 
-/// The TCP port on which the daemon listens inside a sandbox.
+/// The TCP port on which the daemon listens inside a sandbox, and by which the proxy knows it.
 pub const PORT: u16 = 44772;

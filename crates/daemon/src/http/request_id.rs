@@ -3,10 +3,14 @@
 use std::fmt;
 use std::sync::Arc;
 
+use api::sandbox::REQUEST_ID_HEADER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 /// The header that carries it, both ways.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
+
+// The contract's spelling; `HeaderName` takes lower case alone.
+const _: () = assert!("x-request-id".eq_ignore_ascii_case(REQUEST_ID_HEADER));
 
 /// Long enough for any tracing system's id, short enough to print in each log line.
 const LENGTH_MAX: usize = 128;

@@ -1,13 +1,11 @@
 //! Who may call the daemon: whoever knows the token, on every route alike.
 
+use api::exec::ACCESS_TOKEN_HEADER;
 use axum::body::Body;
 use axum::response::Response;
 use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use subtle::ConstantTimeEq as _;
-
-/// The header that carries the token.
-pub(crate) const TOKEN_HEADER: &str = "X-EXECD-ACCESS-TOKEN";
 
 /// The access token; without one every call is admitted.
 pub(crate) struct Token(Option<Vec<u8>>);
@@ -25,14 +23,15 @@ impl Token {
     pub(super) fn admits(&self, headers: &HeaderMap) -> bool {
         let Some(token) = &self.0 else { return true };
         headers
-            .get(TOKEN_HEADER)
+            .get(ACCESS_TOKEN_HEADER)
             .is_some_and(|given| bool::from(given.as_bytes().ct_eq(token)))
     }
 }
 
 /// The published clients know this body; it is not the shape of other errors.
 pub(super) fn refusal() -> Response {
-    let body = format!(r#"{{"error":"Unauthorized: invalid or missing header {TOKEN_HEADER}"}}"#);
+    let body =
+        format!(r#"{{"error":"Unauthorized: invalid or missing header {ACCESS_TOKEN_HEADER}"}}"#);
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = StatusCode::UNAUTHORIZED;
     response
@@ -48,7 +47,7 @@ mod tests {
     fn admits(token: &str, given: Option<&str>) -> bool {
         let mut headers = HeaderMap::new();
         if let Some(given) = given {
-            headers.insert(TOKEN_HEADER, given.parse().unwrap());
+            headers.insert(ACCESS_TOKEN_HEADER, given.parse().unwrap());
         }
         Token::new(token.as_bytes()).admits(&headers)
     }

@@ -25,7 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::ServiceExt as _;
 
 pub(crate) use api::error::ErrorCode as Code;
-pub(crate) use auth::{TOKEN_HEADER, Token};
+pub(crate) use auth::Token;
 pub(crate) use json::{Json, OptionalJson};
 pub(crate) use problem::Problem;
 

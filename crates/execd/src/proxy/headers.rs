@@ -1,5 +1,6 @@
 //! Which headers cross the proxy.
 
+use api::exec::ACCESS_TOKEN_HEADER;
 use http::{
     HeaderMap, HeaderValue, StatusCode,
     header::{
@@ -7,8 +8,6 @@ use http::{
         TRANSFER_ENCODING, UPGRADE,
     },
 };
-
-use crate::http::TOKEN_HEADER;
 
 const KEEP_ALIVE: HeaderName = HeaderName::from_static("keep-alive");
 const PROXY_CONNECTION: HeaderName = HeaderName::from_static("proxy-connection");
@@ -27,7 +26,7 @@ pub(super) fn for_service(headers: &mut HeaderMap) {
         .iter()
         .any(|te| te.to_str().is_ok_and(|te| te.contains("trailers")));
     strip(headers);
-    headers.remove(TOKEN_HEADER);
+    headers.remove(ACCESS_TOKEN_HEADER);
     // The daemon has answered it, or will when the body is read.
     headers.remove(EXPECT);
     if trailers {

@@ -55,7 +55,7 @@ impl Daemon {
             .header(header::HOST, "sandbox")
             .header(header::CONTENT_TYPE, kind);
         if let Some(token) = &self.token {
-            request = request.header("X-EXECD-ACCESS-TOKEN", token);
+            request = request.header(api::exec::ACCESS_TOKEN_HEADER, token);
         }
         // The end of the last answer and the connection's being free are two events; a request
         // between them would be cancelled.

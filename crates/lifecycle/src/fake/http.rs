@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
+use api::exec::ACCESS_TOKEN_HEADER;
 use bytes::Bytes;
 use http::{HeaderValue, Method, Request, Response, StatusCode, header};
 use http_body_util::combinators::BoxBody;
@@ -20,9 +21,6 @@ use tokio::io::DuplexStream;
 use crate::backend::Target;
 
 type Body = BoxBody<Bytes, hyper::Error>;
-
-/// The header the daemon's token comes in.
-const TOKEN: &str = "x-execd-access-token";
 
 /// Serves one stream until the other side closes it.
 pub(super) async fn serve(stream: DuplexStream, target: Target, token: String) {
@@ -38,7 +36,10 @@ pub(super) async fn serve(stream: DuplexStream, target: Target, token: String) {
 }
 
 fn answer(mut request: Request<Incoming>, target: Target, token: &str) -> Response<Body> {
-    let given = request.headers().get(TOKEN).map(HeaderValue::as_bytes);
+    let given = request
+        .headers()
+        .get(ACCESS_TOKEN_HEADER)
+        .map(HeaderValue::as_bytes);
     if target == Target::Control && given != Some(token.as_bytes()) {
         return plain(StatusCode::UNAUTHORIZED, "missing or wrong token");
     }

@@ -239,17 +239,9 @@ impl Default for ImagePlatform {
 
 /// The platform of this machine.
 pub fn this_platform() -> Platform {
-    let arch = match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        "x86" => "386",
-        "powerpc64" => "ppc64le",
-        "loongarch64" => "loong64",
-        other => other,
-    };
     Platform {
-        os: "linux".to_owned(),
-        arch: arch.to_owned(),
+        os: api::platform::OS.to_owned(),
+        arch: api::platform::go_arch(std::env::consts::ARCH).to_owned(),
     }
 }
 

@@ -13,10 +13,10 @@ use daemon::http::wire::{self, Length, Message, put_header};
 use super::{Route, visitor};
 
 /// The header that carries a sandbox's token.
-pub(crate) const ACCESS_TOKEN: &str = "X-EXECD-ACCESS-TOKEN";
+pub(crate) const ACCESS_TOKEN: &str = api::exec::ACCESS_TOKEN_HEADER;
 
-const SECURE_ACCESS: &str = "opensandbox-secure-access";
-const ACCESS_RENEW: &str = "opensandbox-access-renew";
+const SECURE_ACCESS: &str = api::endpoint::SECURE_ACCESS_HEADER;
+const ACCESS_RENEW: &str = api::sandbox::ACCESS_RENEW_HEADER;
 const REQUEST_ID: &str = "x-request-id";
 const FORWARDED: &str = "x-forwarded-";
 

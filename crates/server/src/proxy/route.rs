@@ -2,9 +2,6 @@
 
 use api::id::SandboxId;
 
-/// The port under which the daemon of a sandbox is known.
-pub(super) const CONTROL_PORT: u16 = 44772;
-
 /// Where a proxied request goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
@@ -60,7 +57,7 @@ impl Route {
 
     /// Whether it goes to the sandbox's daemon.
     pub fn is_control(&self) -> bool {
-        self.port == CONTROL_PORT
+        self.port == api::exec::PORT
     }
 }
 
