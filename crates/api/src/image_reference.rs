@@ -1,14 +1,20 @@
 //! Image references: `python`, `python:3.11`, `ghcr.io/org/tool@sha256:…`.
 //!
-//! The grammar and the short names are Docker's. Whether the image exists is not known here.
+//! The grammar and the short names are those of `docker pull`: a first part with a dot, a colon or
+//! an upper-case letter, or the name `localhost`, is a registry; without one the default registry
+//! is meant; a name of one part on `docker.io` lies in `library/`. Whether the image exists is not
+//! known here, nor which digest algorithms a backend can check.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::problem::Excerpt;
 
-/// The registry of short names.
+/// Docker Hub: the registry of short names, unless the operator chose another.
 pub const DEFAULT_REGISTRY: &str = "docker.io";
+
+/// The host on which Docker Hub serves its API, and its other name in references.
+const DEFAULT_REGISTRY_HOST: &str = "index.docker.io";
 
 /// The tag of a reference that has neither tag nor digest.
 pub const DEFAULT_TAG: &str = "latest";
@@ -42,10 +48,45 @@ pub struct ParseImageReferenceError {
     reason: &'static str,
 }
 
+impl ParseImageReferenceError {
+    /// What is wrong, without the text itself.
+    pub fn reason(&self) -> &'static str {
+        self.reason
+    }
+}
+
 impl ImageReference {
+    /// Reads a reference whose registry, where it names none, is `default_registry`.
+    pub fn parse_with_registry(
+        text: &str,
+        default_registry: &str,
+    ) -> Result<Self, ParseImageReferenceError> {
+        parse(text, default_registry).map_err(|reason| ParseImageReferenceError {
+            written: Excerpt(text).to_string(),
+            reason,
+        })
+    }
+
+    /// The same reference, with the tag `latest` if it has neither tag nor digest.
+    #[must_use]
+    pub fn with_default_tag(mut self) -> Self {
+        if self.tag.is_none() && self.digest.is_none() {
+            self.tag = Some(DEFAULT_TAG.to_owned());
+        }
+        self
+    }
+
     /// The registry's host, with its port: `docker.io`, `localhost:5000`.
     pub fn registry(&self) -> &str {
         &self.registry
+    }
+
+    /// The host, with its port, that serves the registry's API.
+    pub fn api_host(&self) -> &str {
+        match self.registry.as_str() {
+            DEFAULT_REGISTRY => DEFAULT_REGISTRY_HOST,
+            registry => registry,
+        }
     }
 
     /// The repository in that registry: `library/python`.
@@ -89,14 +130,11 @@ impl FromStr for ImageReference {
     type Err = ParseImageReferenceError;
 
     fn from_str(text: &str) -> Result<Self, ParseImageReferenceError> {
-        parse(text).map_err(|reason| ParseImageReferenceError {
-            written: Excerpt(text).to_string(),
-            reason,
-        })
+        Self::parse_with_registry(text, DEFAULT_REGISTRY)
     }
 }
 
-fn parse(text: &str) -> Result<ImageReference, &'static str> {
+fn parse(text: &str, default_registry: &str) -> Result<ImageReference, &'static str> {
     if text.is_empty() {
         return Err("it is empty");
     }
@@ -111,7 +149,7 @@ fn parse(text: &str) -> Result<ImageReference, &'static str> {
         None => (text, None),
     };
     let (name, tag) = split_tag(name_and_tag)?;
-    let (registry, repository) = split_registry(name)?;
+    let (registry, repository) = split_registry(name, default_registry)?;
     if registry.len() + 1 + repository.len() > NAME_BYTES_MAX {
         return Err("registry and repository have more than 255 characters");
     }
@@ -149,19 +187,21 @@ fn names_registry(first: &str) -> bool {
     first.contains(['.', ':']) || first == "localhost" || has_upper_case
 }
 
-fn split_registry(name: &str) -> Result<(&str, String), &'static str> {
+fn split_registry<'a>(
+    name: &'a str,
+    default_registry: &'a str,
+) -> Result<(&'a str, String), &'static str> {
     let first_and_rest = name
         .split_once('/')
         .filter(|(first, _)| names_registry(first));
     let (registry, repository) = match first_and_rest {
         Some((registry, rest)) => (registry, rest),
-        None => (DEFAULT_REGISTRY, name),
+        None => (default_registry, name),
     };
     if !is_registry(registry) {
         return Err("the registry is not a host name with an optional port");
     }
-    // Docker's own other name for its registry.
-    let registry = if registry == "index.docker.io" {
+    let registry = if registry == DEFAULT_REGISTRY_HOST {
         DEFAULT_REGISTRY
     } else {
         registry
@@ -305,8 +345,82 @@ mod tests {
     }
 
     #[test]
+    fn digests_of_every_registered_algorithm_are_read() {
+        for (algorithm, digits) in [("sha256", 64), ("sha384", 96), ("sha512", 128)] {
+            let digest = format!("{algorithm}:{}", "0a".repeat(digits / 2));
+            let reference: ImageReference = format!("a@{digest}").parse().unwrap();
+            assert_eq!(reference.digest(), Some(digest.as_str()));
+            for wrong in [&digest[..digest.len() - 1], &digest.to_uppercase()] {
+                assert!(
+                    format!("a@{wrong}").parse::<ImageReference>().is_err(),
+                    "{wrong}"
+                );
+            }
+        }
+    }
+
+    /// As with Docker, no part of a repository has upper case, so a first part that has is a host.
+    #[test]
+    fn a_host_may_have_upper_case_and_a_repository_may_not() {
+        check("Registry/app:1", "Registry/app:1", "Registry/app:1");
+        check("GHCR.io/o/t", "GHCR.io/o/t", "GHCR.io/o/t");
+        for text in ["App", "o/App", "ghcr.io/O/t"] {
+            assert!(text.parse::<ImageReference>().is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_operator_chooses_the_registry_of_short_names() {
+        let full = |text: &str, registry: &str| {
+            let reference = ImageReference::parse_with_registry(text, registry).unwrap();
+            reference.with_default_tag().to_string()
+        };
+        assert_eq!(
+            full("app:1", "registry.example:5000"),
+            "registry.example:5000/app:1"
+        );
+        assert_eq!(
+            full("o/app", "registry.example:5000"),
+            "registry.example:5000/o/app:latest"
+        );
+        assert_eq!(
+            full("ghcr.io/o/t", "registry.example:5000"),
+            "ghcr.io/o/t:latest"
+        );
+        assert_eq!(
+            full("python", "index.docker.io"),
+            "docker.io/library/python:latest"
+        );
+        let both = format!("a@sha256:{HEX}");
+        assert_eq!(full(&both, "localhost"), format!("localhost/{both}"));
+        assert!(ImageReference::parse_with_registry("a", "https://registry.example").is_err());
+    }
+
+    #[test]
+    fn docker_hub_serves_its_api_on_another_host() {
+        let host = |text: &str| {
+            text.parse::<ImageReference>()
+                .unwrap()
+                .api_host()
+                .to_owned()
+        };
+        assert_eq!(host("python"), "index.docker.io");
+        assert_eq!(host("localhost:5000/python"), "localhost:5000");
+    }
+
+    #[test]
     fn other_texts_are_refused() {
         for text in [
+            "../etc",
+            "a/../b",
+            "a:/b",
+            "a:-x",
+            "a?x=1",
+            "a#b",
+            "a/b\0",
+            "a_-b",
+            "host.x:0/a",
+            "x.y:+5/a",
             "",
             ":",
             "/",

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use api::error_chain;
+use api::image_reference::{DEFAULT_REGISTRY, DEFAULT_TAG, ImageReference};
 use bollard::auth::DockerCredentials;
 use bollard::errors::Error as Cause;
 use bollard::models::{CreateImageInfo, ImageInspect};
@@ -59,13 +60,14 @@ pub(crate) fn name(source: &Source) -> String {
     }
 }
 
-/// Without a tag an engine pulls every tag there is.
-fn with_tag(reference: &str) -> String {
-    let last = reference.rsplit('/').next().unwrap_or(reference);
-    if last.contains([':', '@']) {
-        reference.to_owned()
-    } else {
-        format!("{reference}:latest")
+/// Without a tag an engine pulls every tag there is. What is no reference stays as it is: the
+/// engine says what is wrong with it.
+fn with_tag(text: &str) -> String {
+    match text.parse::<ImageReference>() {
+        Ok(reference) if reference.tag().or(reference.digest()).is_none() => {
+            format!("{text}:{DEFAULT_TAG}")
+        }
+        _ => text.to_owned(),
     }
 }
 
@@ -153,14 +155,16 @@ impl Images {
 }
 
 fn credentials(name: &str, auth: &RegistryAuth) -> DockerCredentials {
-    let host = name.split('/').next().filter(|host| {
-        let is_host = host.contains(['.', ':']) || *host == "localhost";
-        is_host && name.contains('/')
-    });
+    // Credentials without an address are for Docker Hub.
+    let registry = name
+        .parse::<ImageReference>()
+        .ok()
+        .map(|reference| reference.registry().to_owned())
+        .filter(|registry| registry != DEFAULT_REGISTRY);
     DockerCredentials {
         username: Some(auth.username.clone()),
         password: Some(auth.password.expose_secret().to_owned()),
-        serveraddress: host.map(str::to_owned),
+        serveraddress: registry,
         ..DockerCredentials::default()
     }
 }
@@ -306,7 +310,28 @@ mod tests {
         assert_eq!(with_tag("python"), "python:latest");
         assert_eq!(with_tag("127.0.0.1:5000/a/b"), "127.0.0.1:5000/a/b:latest");
         assert_eq!(with_tag("a/b:1"), "a/b:1");
-        assert_eq!(with_tag("a@sha256:00"), "a@sha256:00");
+        let digest = format!("a@sha256:{}", "0".repeat(64));
+        assert_eq!(with_tag(&digest), digest);
+        assert_eq!(with_tag("not a name"), "not a name");
+    }
+
+    #[test]
+    fn credentials_are_for_the_registry_of_the_image() {
+        let auth = RegistryAuth {
+            username: "me".to_owned(),
+            password: "secret".to_owned().into(),
+        };
+        for (name, registry) in [
+            ("python:3", None),
+            ("o/tool:1", None),
+            ("ghcr.io/o/tool:1", Some("ghcr.io")),
+            ("localhost/a:1", Some("localhost")),
+            ("127.0.0.1:5000/a:1", Some("127.0.0.1:5000")),
+            ("Registry/a:1", Some("Registry")),
+        ] {
+            let found = credentials(name, &auth).serveraddress;
+            assert_eq!(found.as_deref(), registry, "{name}");
+        }
     }
 
     #[test]

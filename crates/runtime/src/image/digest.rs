@@ -7,8 +7,11 @@ use std::fmt;
 use std::io::{self, Read};
 use std::str::FromStr;
 
+use api::image_reference::ImageReference;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+
+use super::Error;
 
 /// A SHA-256 digest. Its text is safe as a file name by construction.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -18,6 +21,19 @@ pub(crate) struct Digest([u8; 32]);
 impl Digest {
     pub(super) fn of(bytes: &[u8]) -> Self {
         Self(Sha256::digest(bytes).into())
+    }
+
+    /// The digest by which a reference names its image, if it does.
+    pub(super) fn of_reference(reference: &ImageReference) -> Result<Option<Self>, Error> {
+        let parse = |digest: &str| {
+            digest.parse().map_err(|_| Error::InvalidReference {
+                reference: reference.to_string(),
+                message: "its digest cannot be checked here; give one of the form \
+                          sha256:<64 hex digits in lower case>"
+                    .to_owned(),
+            })
+        };
+        reference.digest().map(parse).transpose()
     }
 
     pub(super) fn hex(&self) -> String {

@@ -11,6 +11,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
+use api::image_reference::ImageReference;
 use jiff::Timestamp;
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 use serde::Deserialize;
@@ -25,7 +26,6 @@ use super::manifest::{
 };
 use super::pack::{TreeKind, pack};
 use super::pull::{pair_layers, unpack_into_work};
-use super::reference::Reference;
 use super::store::{Inner, Pin};
 use super::unpack::{UnpackLimits, decompress};
 use super::{Error, ImageConfig, ImageId, Import, this_platform};
@@ -39,7 +39,7 @@ const READ_BYTES: usize = 256 << 10;
 pub(super) fn import(
     store: &Arc<Inner>,
     import: &Import,
-    name: Option<&Reference>,
+    name: Option<&ImageReference>,
     cancel: CancellationToken,
 ) -> Result<Vec<ImageId>, Error> {
     let limits = &store.config.limits;
@@ -106,7 +106,7 @@ fn open_directory(path: &Path) -> Result<OwnedFd, Error> {
 
 struct Importer<'a> {
     store: &'a Arc<Inner>,
-    name: Option<&'a Reference>,
+    name: Option<&'a ImageReference>,
     bounds: UnpackLimits,
 }
 

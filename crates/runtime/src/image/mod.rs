@@ -41,7 +41,6 @@ mod manifest;
 mod pack;
 mod pull;
 mod records;
-mod reference;
 mod registry;
 mod shared_pull;
 mod store;

@@ -9,6 +9,7 @@ use std::os::fd::AsFd as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use api::image_reference::ImageReference;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use jiff::Timestamp;
 use lifecycle::backend::{Platform, PullProgress, RegistryAuth};
@@ -18,7 +19,6 @@ use super::digest::Digest;
 use super::disk::WorkDirectory;
 use super::index::{ImageName, ImageRecord};
 use super::manifest::{self, Configuration, Descriptor, Document, Manifest};
-use super::reference::Reference;
 use super::registry::{Fetched, Session};
 use super::shared_pull::{PullKey, PullOwner, SharedPull};
 use super::store::{Inner, Lease, Pin, Store, run_blocking};
@@ -62,7 +62,7 @@ impl Store {
 
 struct Pull {
     store: Arc<Inner>,
-    reference: Reference,
+    reference: ImageReference,
     auth: Option<RegistryAuth>,
     platform: Platform,
     shared: Arc<SharedPull>,

@@ -16,6 +16,7 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use api::error_chain;
+use api::image_reference::ImageReference;
 use backon::{ExponentialBuilder, Retryable as _};
 use lifecycle::backend::RegistryAuth;
 use reqwest::header::{ACCEPT, CONTENT_TYPE};
@@ -23,7 +24,6 @@ use reqwest::{Response, StatusCode, Url};
 
 use super::digest::Digest;
 use super::manifest;
-use super::reference::Reference;
 use super::{Config, Error};
 use endpoint::Endpoint;
 
@@ -55,7 +55,7 @@ pub(super) struct Client {
 /// One pull's conversation with a registry and its mirrors.
 pub(super) struct Session<'a> {
     client: &'a Client,
-    reference: &'a Reference,
+    reference: &'a ImageReference,
     auth: Option<&'a RegistryAuth>,
     /// Mirrors first, the registry itself last.
     endpoints: Vec<Endpoint>,
@@ -85,12 +85,12 @@ impl Client {
     pub(super) fn session<'a>(
         &'a self,
         config: &Config,
-        reference: &'a Reference,
+        reference: &'a ImageReference,
         auth: Option<&'a RegistryAuth>,
     ) -> Result<Session<'a>, Error> {
         let mirrors = config
             .mirrors
-            .get(&reference.registry)
+            .get(reference.registry())
             .into_iter()
             .flatten();
         let mut endpoints = Vec::new();
@@ -162,8 +162,8 @@ fn may_follow(previous: &[Url], next: &Url) -> Result<(), &'static str> {
 impl Session<'_> {
     /// The manifest or index that the reference means.
     pub(super) async fn root_manifest(&self) -> Result<Fetched, Error> {
-        self.manifest(&self.reference.selector(), self.reference.digest)
-            .await
+        let digest = Digest::of_reference(self.reference)?;
+        self.manifest(self.reference.version(), digest).await
     }
 
     /// A manifest by its digest, as an index names it.
@@ -171,8 +171,8 @@ impl Session<'_> {
         self.manifest(&digest.to_string(), Some(digest)).await
     }
 
-    async fn manifest(&self, selector: &str, expected: Option<Digest>) -> Result<Fetched, Error> {
-        let path = format!("{}/manifests/{selector}", self.reference.repository);
+    async fn manifest(&self, version: &str, expected: Option<Digest>) -> Result<Fetched, Error> {
+        let path = format!("{}/manifests/{version}", self.reference.repository());
         let bytes = self
             .fetch(
                 &path,
@@ -183,7 +183,7 @@ impl Session<'_> {
         let digest = Digest::of(&bytes);
         if expected.is_some_and(|expected| expected != digest) {
             return Err(manifest::corrupt(
-                &format!("the manifest {selector}"),
+                &format!("the manifest {version}"),
                 &format!("its digest is {digest}"),
             ));
         }
@@ -192,7 +192,7 @@ impl Session<'_> {
 
     /// A small blob, whole.
     pub(super) async fn blob(&self, digest: Digest, bytes_max: u64) -> Result<Vec<u8>, Error> {
-        let path = format!("{}/blobs/{digest}", self.reference.repository);
+        let path = format!("{}/blobs/{digest}", self.reference.repository());
         let bytes = self.fetch(&path, bytes_max, None).await?;
         match Digest::of(&bytes) {
             actual if actual == digest => Ok(bytes),
@@ -245,7 +245,7 @@ impl Session<'_> {
             .map_err(|e| RequestError::Broken(e.to_string()))?;
         if !endpoint.is_origin {
             url.query_pairs_mut()
-                .append_pair("ns", &self.reference.registry);
+                .append_pair("ns", self.reference.registry());
         }
         let http = self.client.http(endpoint)?;
         let mut has_answered_challenge = false;
@@ -269,7 +269,7 @@ impl Session<'_> {
                 StatusCode::UNAUTHORIZED if !has_answered_challenge => {
                     has_answered_challenge = true;
                     let auth = self.auth.filter(|_| endpoint.is_origin);
-                    let repository = &self.reference.repository;
+                    let repository = self.reference.repository();
                     endpoint
                         .authorization
                         .answer(http, &response, &endpoint.api, repository, auth)

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use api::image_reference::ImageReference;
 use lifecycle::backend::{Platform, PullProgress, RegistryAuth};
 use secrecy::ExposeSecret as _;
 use tokio::sync::{mpsc, watch};
@@ -13,7 +14,6 @@ use tokio_util::sync::CancellationToken;
 
 use super::Error;
 use super::digest::Digest;
-use super::reference::Reference;
 use super::store::Lease;
 
 /// How a pull ended. The lease keeps the image until every waiter has its own.
@@ -37,7 +37,7 @@ pub(super) struct PullKey {
 
 impl PullKey {
     pub(super) fn new(
-        reference: &Reference,
+        reference: &ImageReference,
         platform: &Platform,
         auth: Option<&RegistryAuth>,
     ) -> Self {

@@ -11,12 +11,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use api::id::SnapshotId;
+use api::image_reference::ImageReference;
 use lifecycle::backend::{Platform, PullProgress, RegistryAuth, Source};
 use tokio::sync::{Semaphore, mpsc};
 
 use super::digest::Digest;
 use super::index::{self, ImageName, Index};
-use super::reference::Reference;
 use super::registry::Client;
 use super::shared_pull::SharedPulls;
 use super::{
@@ -340,7 +340,8 @@ impl Inner {
         self.index.lock().expect("no panic while held")
     }
 
-    pub(super) fn parse(&self, reference: &str) -> Result<Reference, Error> {
+    /// The image that a text means, if this store can check it.
+    pub(super) fn parse(&self, reference: &str) -> Result<ImageReference, Error> {
         if reference == HOST {
             return Err(Error::InvalidReference {
                 reference: reference.to_owned(),
@@ -348,7 +349,13 @@ impl Inner {
                     .to_owned(),
             });
         }
-        Reference::parse(reference, &self.config.default_registry)
+        let parsed = ImageReference::parse_with_registry(reference, &self.config.default_registry)
+            .map_err(|error| Error::InvalidReference {
+                reference: reference.to_owned(),
+                message: error.reason().to_owned(),
+            })?;
+        Digest::of_reference(&parsed)?;
+        Ok(parsed.with_default_tag())
     }
 
     /// The local image that a source means, kept from the moment it was found.

@@ -27,11 +27,15 @@ async fn what_does_not_exist_is_not_found() {
             "{missing}: {result:?}"
         );
     }
-    let result = place.store.prepare(&image("no spaces"), None).await;
-    assert!(
-        matches!(result, Err(Error::InvalidReference { .. })),
-        "{result:?}"
-    );
+    // A digest that would not be checked must not be pulled by.
+    let unchecked = format!("{}/app@sha512:{}", registry.host(), "0".repeat(128));
+    for text in ["no spaces", &unchecked] {
+        let result = place.store.prepare(&image(text), None).await;
+        assert!(
+            matches!(result, Err(Error::InvalidReference { .. })),
+            "{text}: {result:?}"
+        );
+    }
     place.assert_empty();
 }
 

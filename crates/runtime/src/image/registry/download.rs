@@ -35,7 +35,7 @@ impl Session<'_> {
         hold: &WriteGuard,
         on_bytes: OnBytes<'_>,
     ) -> Result<(), Error> {
-        let url = format!("{}/blobs/{}", self.reference.repository, blob.digest);
+        let url = format!("{}/blobs/{}", self.reference.repository(), blob.digest);
         let mut last = None;
         for endpoint in &self.endpoints {
             let attempt = || self.attempt(endpoint, &url, blob, path, hold, on_bytes);
