@@ -19,6 +19,7 @@ mod front;
 mod guard;
 mod images;
 mod operations;
+mod routes;
 mod sandboxes;
 mod snapshots;
 mod unsupported;
@@ -35,7 +36,7 @@ use axum::Router;
 use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
-use axum::routing::{any, delete, get, patch, post};
+use axum::routing::get;
 use daemon::Spawner;
 use daemon::http::Peer;
 use http::{HeaderMap, HeaderName, StatusCode, header};
@@ -46,6 +47,7 @@ use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 pub use error::Error;
 pub use front::Front;
 
+use self::routes::Routes;
 use crate::access::Keys;
 use crate::config::Config;
 use crate::metrics::Metrics;
@@ -113,24 +115,14 @@ impl App {
 
     /// Every route but those into sandboxes.
     fn router(self, cors_origins: &[String]) -> Router {
-        let contract = contract();
         let cors = cors(cors_origins, self.0.keys.is_open());
-        let v1 = contract
-            .clone()
-            .route("/metrics/events", post(operations::report));
-        let guarded = contract
-            .nest("/v1", v1)
-            .route("/metrics", get(operations::metrics))
-            .route_layer(from_fn_with_state(self.clone(), audit::record))
+        let Routes { guarded, open } = routes::table(&self);
+        let guarded = guarded
             .route_layer(from_fn_with_state(self.clone(), guard::limit))
             .route_layer(from_fn_with_state(self.clone(), guard::authenticate));
-        let open = Router::new()
-            .route("/health", get(operations::health))
-            .route("/version", get(operations::version))
-            .route("/openapi.json", get(docs::openapi))
-            .route("/docs", get(docs::page))
-            .route("/redoc", get(docs::page));
-        open.merge(guarded)
+        open.route("/docs", get(docs::page))
+            .route("/redoc", get(docs::page))
+            .merge(guarded)
             .fallback(not_found)
             .method_not_allowed_fallback(|| async { Error::MethodNotAllowed })
             .layer(cors)
@@ -149,71 +141,6 @@ impl Rules {
                 .collect(),
         }
     }
-}
-
-/// The routes of the contract, without a prefix.
-fn contract() -> Router<App> {
-    Router::new()
-        .route("/sandboxes", post(sandboxes::create).get(sandboxes::list))
-        .route(
-            "/sandboxes/{id}",
-            get(sandboxes::get).delete(sandboxes::delete),
-        )
-        .route("/sandboxes/{id}/metadata", patch(sandboxes::patch_metadata))
-        .route("/sandboxes/{id}/pause", post(sandboxes::pause))
-        .route("/sandboxes/{id}/resume", post(sandboxes::resume))
-        .route("/sandboxes/{id}/renew-expiration", post(sandboxes::renew))
-        .route("/sandboxes/{id}/endpoints/{port}", get(endpoints::get))
-        .route("/sandboxes/{id}/snapshots", post(snapshots::create))
-        .route(
-            "/sandboxes/{id}/networkpolicy",
-            any(unsupported::network_policy),
-        )
-        .route("/sandboxes/{id}/logs", get(diagnostics::follow))
-        .route("/sandboxes/{id}/diagnostics/logs", get(diagnostics::logs))
-        .route(
-            "/sandboxes/{id}/diagnostics/events",
-            get(diagnostics::events),
-        )
-        .route(
-            "/sandboxes/{id}/diagnostics/inspect",
-            get(diagnostics::inspect),
-        )
-        .route(
-            "/sandboxes/{id}/diagnostics/summary",
-            get(diagnostics::summary),
-        )
-        .route("/snapshots", get(snapshots::list))
-        .route(
-            "/snapshots/{id}",
-            get(snapshots::get).delete(snapshots::delete),
-        )
-        .route("/pools", get(unsupported::pools).post(unsupported::pools))
-        .route(
-            "/pools/{name}",
-            get(unsupported::pools)
-                .put(unsupported::pools)
-                .merge(delete(unsupported::pools)),
-        )
-        .route(
-            "/templates",
-            get(unsupported::templates).post(unsupported::templates),
-        )
-        .route(
-            "/templates/{id}",
-            get(unsupported::templates).delete(unsupported::templates),
-        )
-        .route("/images", get(images::list))
-        .route("/images/pull", post(images::pull))
-        .route("/images/import", post(images::import))
-        .route("/images/export", get(images::export))
-        .route("/images/prune", post(images::prune))
-        // References have slashes, encoded or not.
-        .route("/images/{*reference}", delete(images::remove))
-        .route("/volumes", get(volumes::list).post(volumes::create))
-        .route("/volumes/{name}", delete(volumes::remove))
-        .route("/events", get(events::stream))
-        .route("/audit-events", get(events::audit))
 }
 
 /// The published server redirects a path with a slash too many, and clients follow it.

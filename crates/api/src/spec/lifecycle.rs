@@ -84,6 +84,7 @@ pub(super) fn frame() -> Frame {
 pub(super) fn operations() -> Vec<Operation> {
     let mut operations = sandboxes();
     operations.extend(changes());
+    operations.extend(endpoints());
     operations.extend(snapshots());
     operations.extend(policies());
     operations.extend(prepared::pools());
@@ -116,6 +117,7 @@ fn sandboxes() -> Vec<Operation> {
     let new = Operation::new;
     vec![
         new("POST", "/sandboxes", "createSandbox", "Makes a sandbox.")
+            .audited("sandbox.create")
             .header(
                 IDEMPOTENCY_KEY_HEADER,
                 "Extension: makes the request safe to repeat.",
@@ -167,6 +169,7 @@ fn sandboxes() -> Vec<Operation> {
             "deleteSandbox",
             "Ends a sandbox.",
         )
+        .audited("sandbox.delete")
         .answers(204, "It is gone.")
         .errors(&[403, 404, 409]),
     ]
@@ -181,6 +184,7 @@ fn changes() -> Vec<Operation> {
             "patchSandboxMetadata",
             "Sets labels, and removes those that are null.",
         )
+        .audited("sandbox.metadata")
         .takes(Shape::MapOf(&Shape::NullableText))
         .answers_json(200, "The sandbox.", SANDBOX)
         .errors(&[403, 404, 409]),
@@ -190,6 +194,7 @@ fn changes() -> Vec<Operation> {
             "pauseSandbox",
             "Freezes a sandbox.",
         )
+        .audited("sandbox.pause")
         .answers(202, "It is frozen, or being frozen.")
         .errors(&[403, 404, 409, 501]),
         new(
@@ -198,6 +203,7 @@ fn changes() -> Vec<Operation> {
             "resumeSandbox",
             "Lets a sandbox run on.",
         )
+        .audited("sandbox.resume")
         .answers(202, "It runs, or will in a moment.")
         .errors(&[403, 404, 409, 501]),
         new(
@@ -206,6 +212,7 @@ fn changes() -> Vec<Operation> {
             "renewSandboxExpiration",
             "Says when a sandbox is to end.",
         )
+        .audited("sandbox.renew")
         .takes(Shape::Named("RenewSandboxExpirationRequest"))
         .answers_json(
             200,
@@ -213,7 +220,12 @@ fn changes() -> Vec<Operation> {
             Shape::Named("RenewSandboxExpirationResponse"),
         )
         .errors(&[403, 404, 409]),
-        new(
+    ]
+}
+
+fn endpoints() -> Vec<Operation> {
+    vec![
+        Operation::new(
             "GET",
             "/sandboxes/{sandboxId}/endpoints/{port}",
             "getSandboxEndpoint",
@@ -249,6 +261,7 @@ fn snapshots() -> Vec<Operation> {
             "createSnapshot",
             "Keeps a copy of a sandbox's filesystem.",
         )
+        .audited("snapshot.create")
         .may_take(Shape::Named("CreateSnapshotRequest"))
         .answers_json(202, "It is being made.", SNAPSHOT)
         .with_header("Location", Shape::Text)
@@ -284,6 +297,7 @@ fn snapshots() -> Vec<Operation> {
             "deleteSnapshot",
             "Removes a snapshot.",
         )
+        .audited("snapshot.delete")
         .answers(204, "It is gone.")
         .errors(&[403, 404, 409, 501]),
     ]
@@ -300,18 +314,21 @@ fn policies() -> Vec<Operation> {
             "replaceNetworkPolicy",
             "Replaces what a sandbox may reach.",
         )
+        .audited("sandbox.policy")
         .takes(Shape::Named("NetworkPolicy")),
         new(
             "PATCH",
             "patchNetworkPolicy",
             "Puts rules before the others.",
         )
+        .audited("sandbox.policy")
         .takes(Shape::ListOf(&Shape::Named("NetworkRule"))),
         new(
             "DELETE",
             "deleteNetworkPolicy",
             "Removes the rules of these targets.",
         )
+        .audited("sandbox.policy")
         .takes(TEXTS),
     ];
     let answered = |operation: Operation| {

@@ -9,7 +9,7 @@ mod execution;
 mod lifecycle;
 mod operation;
 
-pub use operation::{Content, In, Operation, Parameter, Response, Shape};
+pub use operation::{Content, In, Mount, Operation, Parameter, Response, Shape};
 
 use serde_json::Value;
 

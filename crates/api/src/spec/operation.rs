@@ -1,4 +1,7 @@
 //! The words in which the tables of operations are written.
+//!
+//! The OpenAPI documents are made from these tables, and so are the server's router and the names
+//! of changes in its audit trail: a route is written down once.
 
 use std::borrow::Cow;
 
@@ -17,12 +20,30 @@ pub struct Operation {
     pub is_extension: bool,
     /// Whether it is answered without credentials.
     pub is_open: bool,
+    /// What the audit trail calls the change it makes; `None` for what changes nothing that is
+    /// recorded.
+    pub action: Option<&'static str>,
+    /// At which prefixes the server has it.
+    pub mount: Mount,
+    /// Whether its last path parameter may hold slashes.
+    pub takes_rest: bool,
     /// Its parameters, those in the path left out when they are only text.
     pub parameters: Vec<Parameter>,
     /// Its body, by media type, and whether there must be one.
     pub request: Option<(Vec<Content>, bool)>,
     /// Its answers.
     pub responses: Vec<Response>,
+}
+
+/// At which prefixes the server has an operation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mount {
+    /// At `/` and at `/v1`, behind the API key.
+    Everywhere,
+    /// At the path as it is written alone.
+    AsWritten,
+    /// At `/` and at `/v1`, carried by the proxy into the sandbox without a look at the rest.
+    Proxied,
 }
 
 /// A parameter.
@@ -137,6 +158,9 @@ impl Operation {
             summary,
             is_extension: false,
             is_open: false,
+            action: None,
+            mount: Mount::Everywhere,
+            takes_rest: false,
             parameters: Vec::new(),
             request: None,
             responses: Vec::new(),
@@ -152,6 +176,23 @@ impl Operation {
     /// Marks what needs no credentials.
     pub(super) fn open(mut self) -> Self {
         self.is_open = true;
+        self
+    }
+
+    /// Names the change that it makes, for the audit trail.
+    pub(super) fn audited(mut self, action: &'static str) -> Self {
+        self.action = Some(action);
+        self
+    }
+
+    pub(super) fn mounted(mut self, mount: Mount) -> Self {
+        self.mount = mount;
+        self
+    }
+
+    /// Lets the last path parameter hold slashes.
+    pub(super) fn taking_rest(mut self) -> Self {
+        self.takes_rest = true;
         self
     }
 

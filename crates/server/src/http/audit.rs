@@ -10,11 +10,10 @@
 
 use std::sync::Arc;
 
-use axum::extract::{FromRequestParts, MatchedPath, RawPathParams, Request, State};
+use axum::extract::{FromRequestParts, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use daemon::http::{Peer, RequestId};
-use http::Method;
 use http::request::Parts;
 use lifecycle::event::AuditEntry;
 use lifecycle::{AuditContext, Caller, Service};
@@ -59,14 +58,14 @@ impl FromRequestParts<App> for Acting {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Later;
 
-/// Records the request if it asks for a change.
+/// Records a request for a change, by the name that the table of routes has for it.
 pub(super) async fn record(
-    State(app): State<App>,
+    State((app, action)): State<(App, &'static str)>,
     path: RawPathParams,
     mut request: Request,
     next: Next,
 ) -> Response {
-    let Some(entry) = begin(&request, &path) else {
+    let Some(entry) = begin(&request, &path, action) else {
         return next.run(request).await;
     };
     let audit = AuditContext::new(entry.clone());
@@ -117,9 +116,8 @@ async fn keep(app: &App, entry: AuditEntry) {
     }
 }
 
-fn begin(request: &Request, path: &RawPathParams) -> Option<AuditEntry> {
+fn begin(request: &Request, path: &RawPathParams, action: &str) -> Option<AuditEntry> {
     let extensions = request.extensions();
-    let action = action(request.method(), extensions.get::<MatchedPath>()?.as_str())?;
     let principal = extensions.get::<Principal>()?;
     let remote = address_of(extensions.get::<Peer>()).map(|address| address.to_string());
     Some(AuditEntry {
@@ -148,49 +146,3 @@ fn finish(mut entry: AuditEntry, response: &Response) -> AuditEntry {
 
 /// The outcome of what its client gave up.
 pub(super) const CANCELLED: &str = "CANCELLED";
-
-/// The name of a change, for routes that change something.
-fn action(method: &Method, route: &str) -> Option<&'static str> {
-    let route = route.strip_prefix("/v1").unwrap_or(route);
-    let action = match (method.as_str(), route) {
-        ("POST", "/sandboxes") => "sandbox.create",
-        ("DELETE", "/sandboxes/{id}") => "sandbox.delete",
-        ("PATCH", "/sandboxes/{id}/metadata") => "sandbox.metadata",
-        ("POST", "/sandboxes/{id}/pause") => "sandbox.pause",
-        ("POST", "/sandboxes/{id}/resume") => "sandbox.resume",
-        ("POST", "/sandboxes/{id}/renew-expiration") => "sandbox.renew",
-        ("POST", "/sandboxes/{id}/snapshots") => "snapshot.create",
-        ("DELETE", "/snapshots/{id}") => "snapshot.delete",
-        ("PUT" | "PATCH" | "DELETE", "/sandboxes/{id}/networkpolicy") => "sandbox.policy",
-        ("POST" | "PUT" | "DELETE", "/pools" | "/pools/{name}") => "pool.change",
-        ("POST" | "DELETE", "/templates" | "/templates/{id}") => "template.change",
-        ("POST", "/images/pull") => "image.pull",
-        ("POST", "/images/import") => "image.import",
-        ("POST", "/images/prune") => "image.prune",
-        ("DELETE", "/images/{*reference}") => "image.delete",
-        ("POST", "/volumes") => "volume.create",
-        ("DELETE", "/volumes/{name}") => "volume.delete",
-        _ => return None,
-    };
-    Some(action)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn changes_have_names_and_reads_have_none() {
-        assert_eq!(
-            action(&Method::POST, "/v1/sandboxes"),
-            Some("sandbox.create")
-        );
-        assert_eq!(action(&Method::POST, "/sandboxes"), Some("sandbox.create"));
-        assert_eq!(
-            action(&Method::DELETE, "/v1/snapshots/{id}"),
-            Some("snapshot.delete")
-        );
-        assert_eq!(action(&Method::GET, "/v1/sandboxes"), None);
-        assert_eq!(action(&Method::POST, "/v1/metrics/events"), None);
-    }
-}

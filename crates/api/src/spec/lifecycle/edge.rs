@@ -1,7 +1,7 @@
 //! What the server tells of itself and keeps a record of, and the way through it into a sandbox.
 
 use super::super::diagnostics::LINES;
-use super::super::operation::{COUNT, Content, OPENMETRICS, Operation, STREAM, Shape, TEXT};
+use super::super::operation::{COUNT, Content, Mount, OPENMETRICS, Operation, STREAM, Shape, TEXT};
 use super::PORT;
 use crate::event::LAST_EVENT_ID_HEADER;
 
@@ -27,6 +27,7 @@ pub(super) fn records() -> Vec<Operation> {
             "reportMetricsEvent",
             "Reports what a client measured.",
         )
+        .mounted(Mount::AsWritten)
         .header("User-Agent", "Names the client and its version.")
         .takes(Shape::Named("MetricsEvent"))
         .answers(204, "It is counted."),
@@ -154,7 +155,12 @@ pub(super) fn about() -> Vec<Operation> {
         ),
     ];
     operations
-        .map(|operation| operation.open().errors(&[405, 500]))
+        .map(|operation| {
+            operation
+                .open()
+                .mounted(Mount::AsWritten)
+                .errors(&[405, 500])
+        })
         .into()
 }
 
@@ -167,6 +173,7 @@ pub(super) fn proxy() -> Vec<Operation> {
     let new = |method, path, id| {
         Operation::new(method, path, id, summary)
             .open()
+            .mounted(Mount::Proxied)
             .path_parameter("port", PORT)
             .answers_with(200, "Whatever the service answers.", &ANYTHING)
             .answers_with(0, "Whatever the service answers.", &ANYTHING)

@@ -15,6 +15,7 @@ pub(super) fn pools() -> Vec<Operation> {
             Shape::Named("ListPoolsResponse"),
         ),
         new("POST", "/pools", "createPool", "Makes a pool.")
+            .audited("pool.change")
             .takes(Shape::Named("CreatePoolRequest"))
             .answers_json(201, "It is made.", POOL)
             .errors(&[409]),
@@ -27,6 +28,7 @@ pub(super) fn pools() -> Vec<Operation> {
             "updatePool",
             "Changes how many sandboxes a pool holds.",
         )
+        .audited("pool.change")
         .takes(Shape::Named("UpdatePoolRequest"))
         .answers_json(200, "The pool.", POOL)
         .errors(&[404]),
@@ -36,6 +38,7 @@ pub(super) fn pools() -> Vec<Operation> {
             "deletePool",
             "Removes a pool.",
         )
+        .audited("pool.change")
         .answers(204, "It is gone.")
         .errors(&[404]),
     ];
@@ -60,6 +63,7 @@ pub(super) fn templates() -> Vec<Operation> {
         )
         .answers_json(200, "The page.", Shape::Named("ListFsbTemplatesResponse")),
         new("POST", "/templates", "createTemplate", "Prepares an image.")
+            .audited("template.change")
             .takes(Shape::Named("CreateFsbTemplateRequest"))
             .answers_json(201, "It is being prepared.", TEMPLATE)
             .errors(&[409]),
@@ -77,6 +81,7 @@ pub(super) fn templates() -> Vec<Operation> {
             "deleteTemplate",
             "Removes a template.",
         )
+        .audited("template.change")
         .answers(204, "It is gone.")
         .errors(&[404]),
     ];

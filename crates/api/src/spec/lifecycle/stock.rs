@@ -30,6 +30,7 @@ pub(super) fn images() -> Vec<Operation> {
             "pullImage",
             "Brings an image here, or its newest state; closing the connection stops it.",
         )
+        .audited("image.pull")
         .takes(Shape::Named("PullImageRequest"))
         .answers_with(200, "How it goes, up to its end.", &[EVENT])
         .errors(&[403, 404, 409]),
@@ -39,6 +40,7 @@ pub(super) fn images() -> Vec<Operation> {
             "importImages",
             "Brings images here from an archive: of OCI, of `docker save`, or a root filesystem.",
         )
+        .audited("image.import")
         .query(
             "name",
             Shape::Text,
@@ -62,6 +64,7 @@ pub(super) fn images() -> Vec<Operation> {
             "pruneImages",
             "Removes images without a name and layers without an image.",
         )
+        .audited("image.prune")
         .answers_json(200, "What went.", Shape::Named("PruneImagesResponse")),
         new(
             "DELETE",
@@ -69,6 +72,8 @@ pub(super) fn images() -> Vec<Operation> {
             "deleteImage",
             "Takes a name from an image, or, given an id, all of them.",
         )
+        .audited("image.delete")
+        .taking_rest()
         .answers(204, "It is taken.")
         .errors(&[404, 409]),
     ]
@@ -89,6 +94,7 @@ pub(super) fn volumes() -> Vec<Operation> {
             Shape::Named("ListVolumesResponse"),
         ),
         new("POST", "/volumes", "createVolume", "Makes a named volume.")
+            .audited("volume.create")
             .takes(Shape::Named("CreateVolumeRequest"))
             .answers_json(
                 201,
@@ -101,6 +107,7 @@ pub(super) fn volumes() -> Vec<Operation> {
             "deleteVolume",
             "Removes a volume with all it holds.",
         )
+        .audited("volume.delete")
         .query(
             "force",
             Shape::Flag,
