@@ -45,25 +45,24 @@ const TEXTS: [Text; 6] = [
         slug: "network-egress",
         title: "OpenSandbox Network Egress",
         area: "Network",
-        trigger: "A sandbox cannot reach a host that it needs, or must not reach one.",
+        trigger: "A sandbox must reach nothing outside, or cannot reach a host that it needs.",
         markdown: include_str!("../../../skills/network-egress.md"),
     },
     Text {
         slug: "credential-vault",
-        title: "OpenSandbox Credential Vault",
+        title: "OpenSandbox Credentials",
         area: "Credentials",
-        trigger: "A sandbox's requests need a key that it must not see.",
+        trigger: "A program in a sandbox needs a key for a service.",
         markdown: include_str!("../../../skills/credential-vault.md"),
     },
 ];
 
 /// Headings that hold the quickest way to use a skill, best first.
-const QUICK_STARTS: [&str; 6] = [
+const QUICK_STARTS: [&str; 5] = [
     "Triage Order",
     "Golden Paths",
     "Core Workflow",
     "Command Map",
-    "Inspect Current Policy",
     "Preferred Workflow",
 ];
 
