@@ -5,10 +5,10 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::deserialize::open_enum;
 use crate::id::{RequestId, SandboxId, SnapshotId};
 use crate::sandbox::SandboxStatus;
 use crate::snapshot::SnapshotStatus;
-use crate::wire::open_enum;
 
 /// The header in which a client says which event it saw last, as browsers do.
 pub const LAST_EVENT_ID_HEADER: &str = "Last-Event-ID";

@@ -6,6 +6,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+mod deserialize;
 pub mod diagnostics;
 pub mod egress;
 pub mod endpoint;
@@ -17,6 +18,7 @@ pub mod file_mode;
 pub mod frame;
 pub mod id;
 pub mod image_reference;
+pub mod inventory;
 pub mod json;
 pub mod label;
 pub mod metrics_event;
@@ -32,10 +34,8 @@ pub mod secret;
 pub mod signed_route;
 pub mod snapshot;
 pub mod spec;
-pub mod stock;
 pub mod template;
 pub mod validate;
 pub mod volume;
-mod wire;
 
 pub use error_chain::{ErrorChain, error_chain};

@@ -82,7 +82,7 @@ impl Problems {
         }
     }
 
-    /// Notes the error of a parser; answers what it parsed.
+    /// Notes the error of a parser; returns what it parsed.
     pub fn check<T, E: fmt::Display>(
         &mut self,
         code: ErrorCode,

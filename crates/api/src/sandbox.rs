@@ -6,11 +6,11 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::deserialize::{lenient_timestamp, null_as_default, open_enum};
 use crate::id::{SandboxId, SnapshotId};
 use crate::network_policy::NetworkPolicy;
 use crate::secret::Secret;
 use crate::volume::Volume;
-use crate::wire::{lenient_timestamp, null_as_default, open_enum};
 
 /// The header that carries the API key.
 pub const API_KEY_HEADER: &str = "OPEN-SANDBOX-API-KEY";

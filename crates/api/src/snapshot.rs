@@ -4,9 +4,9 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::deserialize::open_enum;
 use crate::id::{SandboxId, SnapshotId};
 use crate::sandbox::PaginationInfo;
-use crate::wire::open_enum;
 
 /// `POST /sandboxes/{id}/snapshots`. The body may be missing.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

@@ -51,15 +51,15 @@ pub enum Error {
     Io {
         /// Read, or written.
         action: &'static str,
-        /// Which.
+        /// The configuration file.
         path: PathBuf,
-        /// Why.
+        /// What the operating system said.
         source: std::io::Error,
     },
     /// The file is not what it should be.
     #[error("the configuration file {} is not valid: {message}", path.display())]
     Invalid {
-        /// Which.
+        /// The configuration file.
         path: PathBuf,
         /// Where and why.
         message: String,

@@ -39,15 +39,15 @@ pub(crate) enum Error {
     File {
         /// Read, written.
         action: &'static str,
-        /// Which.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// What the operating system said.
         source: io::Error,
     },
     /// A file does not say what it should.
     #[error("{path}: {message}")]
     Content {
-        /// Which.
+        /// The file's name, or that of a stream such as standard input.
         path: String,
         /// What is wrong.
         message: String,
@@ -66,7 +66,7 @@ pub(crate) enum Error {
     /// Something was found to be not as it should be, and all has been said.
     #[error("{message}")]
     Failed {
-        /// What.
+        /// What was found.
         message: String,
         /// What to do.
         next: Option<String>,
@@ -78,7 +78,7 @@ pub(crate) enum Error {
         message: String,
         /// What to do.
         next: Option<String>,
-        /// Why.
+        /// The error of the store.
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
     /// The person at the keyboard.

@@ -1,8 +1,9 @@
 //! The command line `osb`: what people and scripts type, on top of the Rust SDK.
 //!
 //! `args` says what can be written, `commands` does it, `output` prints what came out. Speaks to
-//! the server only through the SDK; `osb image` and `osb volume` look at this machine's own store
-//! instead. The server, the spawner, the doctor and MCP are other programs of the same file.
+//! the server only through the SDK; `osb image` and `osb volume` with `--server-config` read the
+//! store of this machine instead. The server, the spawner, the doctor and MCP are other programs of
+//! the same file.
 
 #![forbid(unsafe_code)]
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::tool::Failure;
+use crate::tool::ToolError;
 
 /// A sandbox that is known here, or is to be connected to.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -37,8 +37,8 @@ pub(crate) struct Paths {
 }
 
 /// A number of seconds that makes sense.
-pub(crate) fn seconds(name: &str, seconds: f64) -> Result<Duration, Failure> {
+pub(crate) fn seconds(name: &str, seconds: f64) -> Result<Duration, ToolError> {
     let duration = Duration::try_from_secs_f64(seconds).ok();
     let duration = duration.filter(|duration| !duration.is_zero());
-    duration.ok_or_else(|| Failure::new(format!("{name} must be a positive number of seconds")))
+    duration.ok_or_else(|| ToolError::new(format!("{name} must be a positive number of seconds")))
 }

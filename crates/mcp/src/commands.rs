@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::{Status, status};
 use crate::arguments::{InSandbox, seconds};
-use crate::tool::{Answer, Call, Effect, Entry, Failure, Outcome, tool};
+use crate::tool::{Answer, Call, Effect, Entry, Outcome, ToolError, tool};
 
 /// Of each stream at most this much is answered, its beginning and its end: more fills a model's
-/// context and helps nobody. command_logs answers all of it.
+/// context and helps nobody. command_logs returns all of it.
 const STREAM_BYTES_MAX: usize = 64 * 1024;
 
 /// How often a client is told about a command that prints, and about one that does not.
@@ -258,7 +258,7 @@ pub(crate) async fn follow(
     sandbox: &Sandbox,
     mut execution: Execution,
     undo: Undo,
-) -> Result<Output, Failure> {
+) -> Result<Output, ToolError> {
     let begun = Instant::now();
     let mut told = begun;
     let mut output = Output::default();
@@ -286,7 +286,7 @@ pub(crate) async fn follow(
                         Undo::Code => sandbox.code().interrupt(id).await,
                     };
                 }
-                return Err(Failure::new("the call was cancelled and what ran was interrupted"));
+                return Err(ToolError::new("the call was cancelled and what ran was interrupted"));
             }
         }
     }

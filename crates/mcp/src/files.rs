@@ -1,19 +1,20 @@
-//! Tools for files and directories.
+//! Tools for the contents of files; `trees` has those for directories and names.
+
+mod trees;
 
 use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use opensandbox::wire::exec::file::{Permission, PermissionMap, Rename, Replace};
+use opensandbox::wire::exec::file::Replace;
 use opensandbox::wire::file_mode::FileMode;
 use opensandbox::{Contents, Sandbox, WriteFile};
 use rmcp::model::ContentBlock;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use crate::answer::{Entries, Status, status};
-use crate::arguments::Paths;
-use crate::tool::{Answer, Call, Effect, Entry, Failure, Outcome, tool};
+use crate::answer::{Status, status};
+use crate::tool::{Answer, Call, Effect, Entry, Outcome, ToolError, tool};
 
 /// Text files longer than this are read in parts: a model cannot use more at once.
 const READ_BYTES_MAX: usize = 1024 * 1024;
@@ -115,84 +116,6 @@ struct WriteBinary {
 }
 
 #[derive(Debug, Deserialize, JsonSchema)]
-struct Search {
-    /// The sandbox's id.
-    sandbox_id: String,
-    /// The directory to search below.
-    path: String,
-    /// A glob such as "*.py" or "**/*.rs".
-    pattern: String,
-    /// Connect first if this server does not know the sandbox yet.
-    #[serde(default)]
-    connect_if_missing: bool,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct ListDirectory {
-    /// The sandbox's id.
-    sandbox_id: String,
-    /// The directory.
-    path: String,
-    /// How many levels deep.
-    #[serde(default = "one_level")]
-    depth: u32,
-    /// Connect first if this server does not know the sandbox yet.
-    #[serde(default)]
-    connect_if_missing: bool,
-}
-
-fn one_level() -> u32 {
-    1
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct CreateDirectories {
-    /// The sandbox's id.
-    sandbox_id: String,
-    /// The directories; parents are made too.
-    entries: Vec<DirectoryEntryInput>,
-    /// Connect first if this server does not know the sandbox yet.
-    #[serde(default)]
-    connect_if_missing: bool,
-}
-
-/// A directory to make.
-#[derive(Debug, Deserialize, JsonSchema)]
-struct DirectoryEntryInput {
-    /// Absolute path.
-    path: String,
-    /// The mode's octal digits as a number.
-    #[serde(default = "mode")]
-    mode: u64,
-    /// Owner by name or number.
-    owner: Option<String>,
-    /// Group by name or number.
-    group: Option<String>,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
-struct Move {
-    /// The sandbox's id.
-    sandbox_id: String,
-    /// What to move where.
-    entries: Vec<MoveEntry>,
-    /// Connect first if this server does not know the sandbox yet.
-    #[serde(default)]
-    connect_if_missing: bool,
-}
-
-/// One move.
-#[derive(Debug, Deserialize, JsonSchema)]
-struct MoveEntry {
-    /// From this path.
-    #[serde(alias = "src")]
-    source: String,
-    /// To this path, which must not exist.
-    #[serde(alias = "dest")]
-    destination: String,
-}
-
-#[derive(Debug, Deserialize, JsonSchema)]
 struct ReplaceContents {
     /// The sandbox's id.
     sandbox_id: String,
@@ -231,7 +154,7 @@ struct ReplacedEntry {
 
 pub(crate) fn tools() -> Vec<Entry> {
     let mut tools = contents();
-    tools.extend(trees());
+    tools.extend(trees::tools());
     tools
 }
 
@@ -274,50 +197,7 @@ fn contents() -> Vec<Entry> {
     ]
 }
 
-fn trees() -> Vec<Entry> {
-    use Effect::{Changes, Destroys, Reads};
-    vec![
-        tool::<ListDirectory, Entries, _, _>(
-            "file_list_directory",
-            Reads,
-            "Lists a directory of a sandbox with sizes, modes and times.",
-            list,
-        ),
-        tool::<Search, Entries, _, _>(
-            "file_search",
-            Reads,
-            "Finds files of a sandbox by a glob on their names. To search in contents use \
-             command_run with grep.",
-            search,
-        ),
-        tool::<Move, Status, _, _>(
-            "file_move",
-            Changes,
-            "Moves or renames files and directories of a sandbox.",
-            rename,
-        ),
-        tool::<Paths, Status, _, _>(
-            "file_delete",
-            Destroys,
-            "Deletes files of a sandbox.",
-            delete,
-        ),
-        tool::<CreateDirectories, Status, _, _>(
-            "file_create_directories",
-            Changes,
-            "Makes directories in a sandbox, with their parents.",
-            create_directories,
-        ),
-        tool::<Paths, Status, _, _>(
-            "file_delete_directories",
-            Destroys,
-            "Deletes directories of a sandbox with everything in them.",
-            delete_directories,
-        ),
-    ]
-}
-
-async fn of(call: &Call, id: &str, connect: bool) -> Result<Sandbox, Failure> {
+async fn of(call: &Call, id: &str, connect: bool) -> Result<Sandbox, ToolError> {
     call.registry.get(id, connect).await
 }
 
@@ -338,7 +218,7 @@ async fn read(call: Call, arguments: Read) -> Outcome {
             return Ok(Answer::new(&ReadAnswer { path, content }));
         }
         _ => {
-            return Err(Failure::new(
+            return Err(ToolError::new(
                 "give range_header alone, or line_count with or without first_line",
             ));
         }
@@ -347,7 +227,7 @@ async fn read(call: Call, arguments: Read) -> Outcome {
         .length()
         .is_some_and(|length| length > READ_BYTES_MAX as u64)
     {
-        return Err(Failure::new(format!(
+        return Err(ToolError::new(format!(
             "{path} is longer than {READ_BYTES_MAX} bytes; read it in parts with first_line and \
              line_count, or with range_header"
         )));
@@ -358,10 +238,10 @@ async fn read(call: Call, arguments: Read) -> Outcome {
     Ok(Answer::new(&ReadAnswer { path, content }))
 }
 
-fn decode(bytes: Vec<u8>, encoding: &str, path: &str) -> Result<String, Failure> {
+fn decode(bytes: Vec<u8>, encoding: &str, path: &str) -> Result<String, ToolError> {
     match encoding.to_ascii_lowercase().as_str() {
         "utf-8" | "utf8" => String::from_utf8(bytes).map_err(|_| {
-            Failure::new(format!(
+            ToolError::new(format!(
                 "{path} is not UTF-8 text; read it with file_read_binary"
             ))
         }),
@@ -371,21 +251,21 @@ fn decode(bytes: Vec<u8>, encoding: &str, path: &str) -> Result<String, Failure>
     }
 }
 
-fn encode(text: String, encoding: &str) -> Result<Vec<u8>, Failure> {
+fn encode(text: String, encoding: &str) -> Result<Vec<u8>, ToolError> {
     match encoding.to_ascii_lowercase().as_str() {
         "utf-8" | "utf8" => Ok(text.into_bytes()),
         "latin-1" | "latin1" | "iso-8859-1" => text
             .chars()
             .map(|c| u8::try_from(u32::from(c)).ok())
             .collect::<Option<_>>()
-            .ok_or_else(|| Failure::new("the content has characters that latin-1 does not have")),
+            .ok_or_else(|| ToolError::new("the content has characters that latin-1 does not have")),
         "ascii" | "us-ascii" if text.is_ascii() => Ok(text.into_bytes()),
         other => Err(unknown_encoding(other)),
     }
 }
 
-fn unknown_encoding(name: &str) -> Failure {
-    Failure::new(format!(
+fn unknown_encoding(name: &str) -> ToolError {
+    ToolError::new(format!(
         "encoding {name:?} does not fit; use utf-8, latin-1 or ascii, or the binary tools"
     ))
 }
@@ -399,7 +279,7 @@ async fn read_binary(call: Call, arguments: ReadBinary) -> Outcome {
         .length()
         .is_none_or(|length| length > BINARY_BYTES_MAX)
     {
-        return Err(Failure::new(format!(
+        return Err(ToolError::new(format!(
             "{} is longer than {BINARY_BYTES_MAX} bytes; make it smaller with command_run first",
             arguments.path
         )));
@@ -446,8 +326,8 @@ pub(crate) fn media_type(bytes: &[u8]) -> &'static str {
     }
 }
 
-fn file_mode(written: u64) -> Result<FileMode, Failure> {
-    FileMode::from_written(written).map_err(|error| Failure::new(error.to_string()))
+fn file_mode(written: u64) -> Result<FileMode, ToolError> {
+    FileMode::from_written(written).map_err(|error| ToolError::new(error.to_string()))
 }
 
 async fn write(call: Call, arguments: Write) -> Outcome {
@@ -468,7 +348,7 @@ async fn write_binary(call: Call, arguments: WriteBinary) -> Outcome {
     let sandbox = of(&call, &arguments.sandbox_id, arguments.connect_if_missing).await?;
     let bytes = STANDARD
         .decode(arguments.content_base64.trim())
-        .map_err(|error| Failure::new(format!("content_base64 is not base64: {error}")))?;
+        .map_err(|error| ToolError::new(format!("content_base64 is not base64: {error}")))?;
     let file = WriteFile::new(arguments.path, Contents::from(bytes))
         .mode(file_mode(arguments.mode)?.bits());
     sandbox.files().write_all(vec![file]).await?;
@@ -492,58 +372,4 @@ async fn replace(call: Call, arguments: ReplaceContents) -> Outcome {
         });
     }
     Ok(Answer::new(&Replaced { result }))
-}
-
-async fn list(call: Call, arguments: ListDirectory) -> Outcome {
-    let sandbox = of(&call, &arguments.sandbox_id, arguments.connect_if_missing).await?;
-    let files = sandbox.files();
-    let found = files.list(&arguments.path, arguments.depth).await?;
-    Ok(Answer::new(&Entries::of(found)))
-}
-
-async fn search(call: Call, arguments: Search) -> Outcome {
-    let sandbox = of(&call, &arguments.sandbox_id, arguments.connect_if_missing).await?;
-    let files = sandbox.files();
-    let found = files.search(&arguments.path, &arguments.pattern).await?;
-    Ok(Answer::new(&Entries::of(found)))
-}
-
-async fn rename(call: Call, arguments: Move) -> Outcome {
-    let sandbox = of(&call, &arguments.sandbox_id, arguments.connect_if_missing).await?;
-    let moves = arguments.entries.into_iter().map(|entry| Rename {
-        src: entry.source,
-        dest: entry.destination,
-    });
-    let moves: Vec<Rename> = moves.collect();
-    sandbox.files().rename_all(&moves).await?;
-    Ok(Answer::new(&status("moved")))
-}
-
-async fn delete(call: Call, arguments: Paths) -> Outcome {
-    let sandbox = of(&call, &arguments.sandbox_id, arguments.connect_if_missing).await?;
-    sandbox.files().delete(&arguments.paths).await?;
-    Ok(Answer::new(&status("deleted")))
-}
-
-async fn create_directories(call: Call, arguments: CreateDirectories) -> Outcome {
-    let sandbox = of(&call, &arguments.sandbox_id, arguments.connect_if_missing).await?;
-    let mut directories = PermissionMap::new();
-    for entry in arguments.entries {
-        let permission = Permission {
-            owner: entry.owner,
-            group: entry.group,
-            mode: Some(file_mode(entry.mode)?),
-        };
-        directories.insert(entry.path, permission);
-    }
-    let files = sandbox.files();
-    files.create_directories_with(&directories).await?;
-    Ok(Answer::new(&status("created")))
-}
-
-async fn delete_directories(call: Call, arguments: Paths) -> Outcome {
-    let sandbox = of(&call, &arguments.sandbox_id, arguments.connect_if_missing).await?;
-    let files = sandbox.files();
-    files.delete_directories(&arguments.paths).await?;
-    Ok(Answer::new(&status("deleted")))
 }

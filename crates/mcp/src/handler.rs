@@ -13,7 +13,7 @@ use rmcp::{ErrorData, RoleServer, ServerHandler};
 
 use crate::progress::Progress;
 use crate::registry::Registry;
-use crate::tool::{Call, Entry, Failure};
+use crate::tool::{Call, Entry, ToolError};
 use crate::{code, commands, files, resources, sandboxes, snapshots};
 
 const INSTRUCTIONS: &str = "\
@@ -100,9 +100,9 @@ impl ServerHandler for Handler {
         let outcome = tokio::select! {
             biased;
             outcome = work => outcome,
-            () = grace(cancelled) => Err(Failure::new("the call was cancelled")),
+            () = grace(cancelled) => Err(ToolError::new("the call was cancelled")),
         };
-        let result = outcome.map_or_else(Failure::into_result, |answer| answer.into_result());
+        let result = outcome.map_or_else(ToolError::into_result, |answer| answer.into_result());
         Ok(result.into())
     }
 

@@ -7,7 +7,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use opensandbox::{Client, Sandbox};
 
 use crate::limits::Limits;
-use crate::tool::Failure;
+use crate::tool::ToolError;
 
 pub(crate) struct Registry {
     pub(crate) client: Client,
@@ -39,13 +39,13 @@ impl Registry {
     }
 
     /// A place for one more sandbox, given back by [`Self::made`] or [`Self::not_made`].
-    pub(crate) fn reserve(&self) -> Result<(), Failure> {
+    pub(crate) fn reserve(&self) -> Result<(), ToolError> {
         let mut known = self.known();
         let present = known.made.len() + known.pending;
         if let Some(most) = self.limits.max_sandboxes
             && present >= most
         {
-            return Err(Failure::new(format!(
+            return Err(ToolError::new(format!(
                 "{most} sandboxes are the most allowed here; end one with sandbox_kill first"
             )));
         }
@@ -97,11 +97,11 @@ impl Registry {
     }
 
     /// Refuses a sandbox that must not be used.
-    pub(crate) fn check_visible(&self, id: &str) -> Result<(), Failure> {
+    pub(crate) fn check_visible(&self, id: &str) -> Result<(), ToolError> {
         if self.is_visible(id) {
             return Ok(());
         }
-        Err(Failure::new(format!(
+        Err(ToolError::new(format!(
             "sandbox {id} was not made here, and only such sandboxes can be used; make one with \
              sandbox_create"
         )))
@@ -114,18 +114,18 @@ impl Registry {
         !is_limited || self.known().snapshots.contains(id)
     }
 
-    pub(crate) fn check_snapshot(&self, id: &str) -> Result<(), Failure> {
+    pub(crate) fn check_snapshot(&self, id: &str) -> Result<(), ToolError> {
         if self.is_snapshot_visible(id) {
             return Ok(());
         }
-        Err(Failure::new(format!(
+        Err(ToolError::new(format!(
             "snapshot {id} was not made here, and only such snapshots can be used; make one with \
              snapshot_create"
         )))
     }
 
     /// The sandbox, if it is known or may be connected to.
-    pub(crate) async fn get(&self, id: &str, connect: bool) -> Result<Sandbox, Failure> {
+    pub(crate) async fn get(&self, id: &str, connect: bool) -> Result<Sandbox, ToolError> {
         self.check_visible(id)?;
         let known = self.known().sandboxes.get(id).cloned();
         match known {
@@ -135,7 +135,7 @@ impl Registry {
                 self.add(&sandbox);
                 Ok(sandbox)
             }
-            None => Err(Failure::new(format!(
+            None => Err(ToolError::new(format!(
                 "sandbox {id} is not known to this server; call sandbox_connect first, or repeat \
                  the call with connect_if_missing=true"
             ))),

@@ -7,7 +7,7 @@ use rmcp::model::{ReadResourceResult, Resource, ResourceContents, ResourceTempla
 
 use crate::files::media_type;
 use crate::registry::Registry;
-use crate::tool::Failure;
+use crate::tool::ToolError;
 
 const SCHEME: &str = "sandbox://";
 
@@ -44,9 +44,9 @@ pub(crate) fn list(registry: &Registry) -> Vec<Resource> {
     sandboxes.map(logs).collect()
 }
 
-pub(crate) async fn read(registry: &Registry, uri: &str) -> Result<ReadResourceResult, Failure> {
+pub(crate) async fn read(registry: &Registry, uri: &str) -> Result<ReadResourceResult, ToolError> {
     let unknown = || {
-        Failure::new(format!(
+        ToolError::new(format!(
             "there is no resource {uri}; resources are {SCHEME}ID/files/PATH, {SCHEME}ID/logs and \
              {SCHEME}ID/commands/ID/logs"
         ))
@@ -79,7 +79,7 @@ async fn file(
     id: &str,
     path: &str,
     uri: &str,
-) -> Result<ResourceContents, Failure> {
+) -> Result<ResourceContents, ToolError> {
     let sandbox = registry.get(id, true).await?;
     let path = format!("/{}", path.trim_start_matches('/'));
     let stream = sandbox.files().download(&path).await?;
@@ -87,7 +87,7 @@ async fn file(
         .length()
         .is_none_or(|length| length > RESOURCE_BYTES_MAX)
     {
-        return Err(Failure::new(format!(
+        return Err(ToolError::new(format!(
             "{path} is longer than {RESOURCE_BYTES_MAX} bytes; read it in parts with file_read"
         )));
     }

@@ -1,4 +1,4 @@
-//! One tool: its name, what it takes and answers as JSON schemas made from Rust types, what it
+//! One tool: its name, what it takes and returns as JSON schemas made from Rust types, what it
 //! promises to do, and the function that does it.
 
 use std::pin::Pin;
@@ -27,9 +27,9 @@ pub(crate) struct Call {
 
 /// Why a tool failed, for the model to read.
 #[derive(Debug)]
-pub(crate) struct Failure(String);
+pub(crate) struct ToolError(String);
 
-impl Failure {
+impl ToolError {
     pub(crate) fn new(message: impl Into<String>) -> Self {
         Self(message.into())
     }
@@ -43,7 +43,7 @@ impl Failure {
     }
 }
 
-impl From<opensandbox::Error> for Failure {
+impl From<opensandbox::Error> for ToolError {
     fn from(error: opensandbox::Error) -> Self {
         let mut text = error_chain(&error).to_string();
         for detail in error.api().map_or(&[][..], |api| &api.details) {
@@ -53,13 +53,13 @@ impl From<opensandbox::Error> for Failure {
     }
 }
 
-impl From<String> for Failure {
+impl From<String> for ToolError {
     fn from(message: String) -> Self {
         Self(message)
     }
 }
 
-/// What a tool answers: a value of its schema, and pictures beside it.
+/// What a tool returns: a value of its schema, and pictures beside it.
 pub(crate) struct Answer {
     value: Value,
     pictures: Vec<ContentBlock>,
@@ -88,7 +88,7 @@ impl Answer {
     }
 }
 
-pub(crate) type Outcome = Result<Answer, Failure>;
+pub(crate) type Outcome = Result<Answer, ToolError>;
 type Work = Pin<Box<dyn Future<Output = Outcome> + Send>>;
 
 /// What a tool does to the world, as hints for clients that ask before they call.
@@ -110,10 +110,14 @@ pub(crate) struct Entry {
 
 impl Entry {
     /// Begins the work, or says what is wrong with the arguments.
-    pub(crate) fn begin(&self, call: Call, arguments: Option<JsonObject>) -> Result<Work, Failure> {
+    pub(crate) fn begin(
+        &self,
+        call: Call,
+        arguments: Option<JsonObject>,
+    ) -> Result<Work, ToolError> {
         let arguments = Value::Object(arguments.unwrap_or_default());
         (self.work)(call, arguments).map_err(|error| {
-            Failure::new(format!(
+            ToolError::new(format!(
                 "the arguments of {} are not right: {error}",
                 self.tool.name
             ))
@@ -121,7 +125,7 @@ impl Entry {
     }
 }
 
-/// A tool that takes `A`, answers `O` and does `work`.
+/// A tool that takes `A`, returns `O` and does `work`.
 pub(crate) fn tool<A, O, F, W>(
     name: &'static str,
     effect: Effect,

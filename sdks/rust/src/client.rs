@@ -24,8 +24,8 @@ use crate::connect::{Connect, READY_TIMEOUT};
 use crate::create::CreateSandbox;
 use crate::error::{Error, Result};
 use crate::execution;
+use crate::inventory::{Images, Volumes};
 use crate::sandbox::Sandbox;
-use crate::stock::{Images, Volumes};
 use crate::transport::{Target, Transport, insert, segment};
 use crate::wait;
 
@@ -159,13 +159,13 @@ impl Client {
         self.target.delete(path(id, "")?).done().await
     }
 
-    /// Freezes a sandbox; answers when it is frozen.
+    /// Freezes a sandbox; returns when it is frozen.
     pub async fn pause(&self, id: &str) -> Result<()> {
         self.target.post(path(id, "/pause")?).done().await?;
         self.wait_for_state(id, SandboxState::Paused).await
     }
 
-    /// Lets a sandbox run on; answers when it runs.
+    /// Lets a sandbox run on; returns when it runs.
     pub async fn resume(&self, id: &str) -> Result<()> {
         self.target.post(path(id, "/resume")?).done().await?;
         self.wait_for_state(id, SandboxState::Running).await

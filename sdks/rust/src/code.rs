@@ -123,7 +123,7 @@ impl RunCode {
         self
     }
 
-    /// Starts it and answers its events as they come.
+    /// Starts it and returns its events as they come.
     pub async fn stream(self) -> Result<Execution> {
         let exec = self.sandbox.exec().await?;
         let answer = exec.post("/code").json(&self.request).send().await?;

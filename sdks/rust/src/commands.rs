@@ -232,7 +232,7 @@ impl RunCommand {
         self
     }
 
-    /// Starts it and answers its events as they come.
+    /// Starts it and returns its events as they come.
     pub async fn stream(self) -> Result<Execution> {
         let exec = self.sandbox.exec().await?;
         let request = exec.post("/command").json(&self.request);
@@ -240,7 +240,7 @@ impl RunCommand {
         Ok(Execution::new(answer, Kind::Command, exec))
     }
 
-    /// Starts it in the background and answers its id.
+    /// Starts it in the background and returns its id.
     pub async fn background(mut self) -> Result<String> {
         self.request.background = true;
         let output = self.stream().await?.output().await?;

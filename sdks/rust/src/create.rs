@@ -230,7 +230,7 @@ impl CreateSandbox {
         self
     }
 
-    /// Makes it and answers the server's words as well.
+    /// Makes it and returns the server's words as well.
     pub async fn create(self) -> Result<(Sandbox, CreateSandboxResponse)> {
         let client = match self.client {
             Some(client) => client,

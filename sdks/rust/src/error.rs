@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use http::StatusCode;
 
-/// What every method answers.
+/// What every method returns.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 /// Why a call failed.

@@ -172,7 +172,7 @@ pub struct Execution {
 impl Execution {
     pub(crate) fn new(answer: reqwest::Response, kind: Kind, target: Target) -> Self {
         let state = Reading {
-            wire: Wire::new(answer),
+            reader: EventReader::new(answer),
             kind,
             target,
             id: None,
@@ -199,7 +199,7 @@ impl Execution {
         self.events.next().await
     }
 
-    /// Reads to the end and answers everything.
+    /// Reads to the end and returns everything.
     pub async fn output(mut self) -> Result<Output> {
         let mut output = Output::default();
         while let Some(event) = self.next().await {
@@ -235,7 +235,7 @@ pub(crate) enum Kind {
 }
 
 struct Reading {
-    wire: Wire,
+    reader: EventReader,
     kind: Kind,
     target: Target,
     id: Option<String>,
@@ -253,13 +253,13 @@ impl Reading {
                 return Ok(Some(event));
             }
             let frames = if self.is_over {
-                // Whatever happens now, everything has come.
-                match tokio::time::timeout(DRAIN_TIME, self.wire.frames()).await {
+                // The last event has come: an error or a silence after it takes nothing away.
+                match tokio::time::timeout(DRAIN_TIME, self.reader.frames()).await {
                     Ok(Ok(Some(frames))) => Ok(Some(frames)),
                     _ => return Ok(None),
                 }
             } else {
-                self.wire.frames().await
+                self.reader.frames().await
             };
             match frames {
                 Ok(Some(frames)) => self.take(frames)?,
@@ -361,7 +361,7 @@ impl Reading {
             let request = self.target.get(path.clone()).query(query.clone());
             match request.send().await {
                 Ok(answer) => {
-                    self.wire = Wire::new(answer);
+                    self.reader = EventReader::new(answer);
                     return Ok(());
                 }
                 Err(error) if error.is_retryable() => cause = Some(error),
@@ -383,13 +383,13 @@ impl Reading {
 }
 
 /// The bytes of one connection as events.
-struct Wire {
+struct EventReader {
     answer: reqwest::Response,
     decoder: Decoder,
     is_finished: bool,
 }
 
-impl Wire {
+impl EventReader {
     fn new(answer: reqwest::Response) -> Self {
         Self {
             answer,

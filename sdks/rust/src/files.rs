@@ -230,7 +230,7 @@ impl Files {
         request.done().await
     }
 
-    /// Replaces every occurrence of `old` in a file and answers how many there were; nothing
+    /// Replaces every occurrence of `old` in a file and returns how many there were; nothing
     /// where the daemon does not say.
     pub async fn replace(
         &self,
@@ -247,7 +247,7 @@ impl Files {
         Ok(counts.get(&path).copied())
     }
 
-    /// Replaces text in files and answers how often each was found, where the daemon says so.
+    /// Replaces text in files and returns how often each was found, where the daemon says so.
     pub async fn replace_all(&self, replacements: &ReplaceMap) -> Result<BTreeMap<String, u64>> {
         let exec = self.exec().await?;
         let request = exec

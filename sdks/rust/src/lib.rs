@@ -38,11 +38,11 @@ mod egress;
 mod error;
 mod execution;
 mod files;
+mod inventory;
 mod pool;
 mod pty;
 mod sandbox;
 mod sessions;
-mod stock;
 mod transport;
 pub mod volume;
 mod wait;
@@ -61,6 +61,7 @@ pub use egress::{CredentialVault, Egress};
 pub use error::{ApiError, Error, Result};
 pub use execution::{Ending, Event, Execution, Output, RichResult};
 pub use files::Files;
+pub use inventory::{Images, Volumes};
 pub use pool::{AcquirePolicy, Pool, PoolConfig, PoolStatus};
 pub use pty::{
     Terminal, TerminalConnection, TerminalEvent, TerminalInput, TerminalOptions, TerminalOutput,
@@ -68,7 +69,6 @@ pub use pty::{
 };
 pub use sandbox::Sandbox;
 pub use sessions::{RunInSession, Session, Sessions};
-pub use stock::{Images, Volumes};
 
 pub use api::error_chain;
 pub use api::query::{
@@ -78,7 +78,7 @@ pub use api::query::{
 /// The words of the protocol, as they go over the wire.
 pub mod wire {
     pub use api::{
-        diagnostics, egress, endpoint, event, exec, file_mode, id, network_policy, pool, problem,
-        quantity, query, resource, sandbox, secret, snapshot, stock, template, volume,
+        diagnostics, egress, endpoint, event, exec, file_mode, id, inventory, network_policy, pool,
+        problem, quantity, query, resource, sandbox, secret, snapshot, template, volume,
     };
 }

@@ -114,7 +114,7 @@ impl Terminals {
 }
 
 impl Terminal {
-    /// Its id.
+    /// The terminal's id, by which it can be connected to again.
     pub fn id(&self) -> &str {
         &self.id
     }

@@ -98,7 +98,7 @@ impl Sandbox {
         }
     }
 
-    /// Its id.
+    /// The sandbox's id, by which it can be connected to again.
     pub fn id(&self) -> &str {
         &self.inner.id
     }
@@ -213,12 +213,12 @@ impl Sandbox {
         self.client().patch_metadata(self.id(), patch).await
     }
 
-    /// Freezes it; answers when it is frozen.
+    /// Freezes it; returns when it is frozen.
     pub async fn pause(&self) -> Result<()> {
         self.client().pause(self.id()).await
     }
 
-    /// Lets it run on; answers when it runs.
+    /// Lets it run on; returns when it runs.
     pub async fn unpause(&self) -> Result<()> {
         // It may come back at another address.
         *locked(&self.inner.exec) = None;
@@ -226,7 +226,7 @@ impl Sandbox {
         self.client().resume(self.id()).await
     }
 
-    /// Keeps a copy of its filesystem; answers when sandboxes can be made from it.
+    /// Keeps a copy of its filesystem; returns when sandboxes can be made from it.
     pub async fn snapshot(&self, name: Option<&str>) -> Result<Snapshot> {
         let begun = self.client().create_snapshot(self.id(), name).await?;
         self.client().wait_for_snapshot(begun.id.as_str()).await

@@ -59,7 +59,7 @@ impl Sessions {
 }
 
 impl Session {
-    /// Its id.
+    /// The session's id, as the daemon gave it.
     pub fn id(&self) -> &str {
         &self.id
     }
@@ -110,7 +110,7 @@ impl RunInSession {
         self
     }
 
-    /// Starts it and answers its events as they come.
+    /// Starts it and returns its events as they come.
     pub async fn stream(self) -> Result<Execution> {
         let exec = self.session.sandbox.exec().await?;
         let path = format!("/session/{}/run", segment(&self.session.id)?);

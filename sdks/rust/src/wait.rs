@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 /// How long to wait before asking a server again that tells nobody of changes.
 const ASK_AGAIN: Duration = Duration::from_millis(500);
 
-/// Calls `check` now and after every change until it answers something, or `timeout` has passed.
+/// Calls `check` now and after every change until it returns something, or `timeout` has passed.
 pub(crate) async fn until<T, F, Answer>(
     client: &Client,
     sandbox_id: Option<&str>,

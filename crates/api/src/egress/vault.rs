@@ -4,8 +4,8 @@
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::deserialize::null_as_default;
 use crate::secret::Secret;
-use crate::wire::null_as_default;
 
 /// `POST /credential-vault`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]

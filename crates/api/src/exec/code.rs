@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::deserialize::null_as_default;
 use crate::id::ContextId;
-use crate::wire::null_as_default;
 
 /// The language of code that names none.
 pub const DEFAULT_LANGUAGE: &str = "python";

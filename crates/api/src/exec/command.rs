@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::deserialize::null_as_default;
 use crate::id::CommandId;
-use crate::wire::null_as_default;
 
 /// Answers the byte offset to read logs from next.
 pub const LOGS_CURSOR_HEADER: &str = "EXECD-COMMANDS-TAIL-CURSOR";

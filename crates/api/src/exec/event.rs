@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::Value;
 use utoipa::ToSchema;
 
-use crate::wire::open_enum;
+use crate::deserialize::open_enum;
 
 /// What a stream carries: `init` first, then output, at last `execution_complete` or `error`.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, ToSchema)]

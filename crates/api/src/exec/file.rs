@@ -6,8 +6,8 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+use crate::deserialize::null_as_default;
 use crate::file_mode::FileMode;
-use crate::wire::null_as_default;
 
 /// The mode of an uploaded file or a new directory that names none.
 pub const DEFAULT_MODE: FileMode = FileMode::from_bits(0o755);

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::wire::null_as_default;
+use crate::deserialize::null_as_default;
 
 /// Answers the byte offset to read the logs of a run from next.
 pub const LOGS_CURSOR_HEADER: &str = "EXECD-ISOLATED-TAIL-CURSOR";

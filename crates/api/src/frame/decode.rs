@@ -85,7 +85,7 @@ impl Decoder {
     }
 
     /// Takes from the front of `input` until an event is complete or `input` is empty. Call it
-    /// until it answers `None`, then again with more input.
+    /// until it returns `None`, then again with more input.
     pub fn next<'a>(&'a mut self, input: &mut &[u8]) -> Result<Option<Frame<'a>>, DecodeError> {
         self.forget_given_out();
         loop {
@@ -101,7 +101,7 @@ impl Decoder {
         }
     }
 
-    /// Ends the stream: answers an event that lacks its empty line or even its line end. Clients
+    /// Ends the stream: returns an event that lacks its empty line or even its line end. Clients
     /// of the published daemon take such an event too.
     pub fn finish(&mut self) -> Result<Option<Frame<'_>>, DecodeError> {
         self.forget_given_out();
@@ -118,7 +118,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Looks at a whole line; answers whether an event is complete.
+    /// Looks at a whole line; returns whether an event is complete.
     fn end_line(&mut self) -> Result<bool, DecodeError> {
         const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
         let mut line = std::mem::take(&mut self.line);

@@ -1,8 +1,8 @@
 //! The lifecycle contract. Every path stands at `/` and at `/v1`, except where one is named.
 
 mod edge;
+mod inventory;
 mod prepared;
-mod stock;
 
 use super::document::{Frame, Schemas};
 use super::operation::{COUNT, Operation, POSITIVE, Shape};
@@ -10,6 +10,10 @@ use crate::diagnostics::{DiagnosticContent, LogEvent};
 use crate::endpoint::Endpoint;
 use crate::error::ErrorBody;
 use crate::event::{LifecycleEvent, ListAuditEventsResponse};
+use crate::inventory::{
+    CreateVolumeRequest, ImportImagesResponse, ListImagesResponse, ListVolumesResponse,
+    PruneImagesResponse, PullEvent, PullImageRequest,
+};
 use crate::metrics_event::MetricsEvent;
 use crate::network_policy::PolicyStatus;
 use crate::pool::{CreatePoolRequest, ListPoolsResponse, UpdatePoolRequest};
@@ -20,10 +24,6 @@ use crate::sandbox::{
     RenewSandboxExpirationResponse, Sandbox, Version,
 };
 use crate::snapshot::{CreateSnapshotRequest, ListSnapshotsResponse, Snapshot};
-use crate::stock::{
-    CreateVolumeRequest, ImportImagesResponse, ListImagesResponse, ListVolumesResponse,
-    PruneImagesResponse, PullEvent, PullImageRequest,
-};
 use crate::template::{CreateTemplateRequest, ListTemplatesResponse, Template};
 
 const SANDBOX: Shape = Shape::Named("Sandbox");
@@ -90,8 +90,9 @@ pub(super) fn operations() -> Vec<Operation> {
     operations.extend(prepared::pools());
     operations.extend(prepared::templates());
     operations.extend(edge::records());
-    operations.extend(stock::images());
-    operations.extend(stock::volumes());
+    operations.extend(inventory::images());
+    operations.extend(inventory::archives());
+    operations.extend(inventory::volumes());
     let guarded = |operation: Operation| {
         operation
             .header(

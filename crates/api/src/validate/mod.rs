@@ -1,4 +1,4 @@
-//! The rules a request must keep beyond its types. Each request has a `validate` that answers
+//! The rules a request must keep beyond its types. Each request has a `validate` that returns
 //! every problem at once, with the code the published server uses for it.
 //!
 //! Where the published server demands a field that a backend can do without (`entrypoint` and

@@ -140,12 +140,12 @@ pub struct Run {
     pub keep: bool,
     /// What the sandbox is like.
     #[command(flatten)]
-    pub place: Place,
+    pub sandbox: SandboxOptions,
 }
 
 /// What a sandbox for one use is like.
 #[derive(Debug, Clone, Default, Args)]
-pub struct Place {
+pub struct SandboxOptions {
     /// Lifetime at most, such as 10m or 1h.
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
@@ -166,7 +166,7 @@ pub struct Place {
     pub volumes_file: Option<PathBuf>,
 }
 
-impl Place {
+impl SandboxOptions {
     /// The same as `osb sandbox create` would say it.
     pub fn create(&self, image: &str) -> Create {
         Create {

@@ -61,7 +61,7 @@ pub enum File {
     },
     /// Make directories.
     Mkdir {
-        /// Which.
+        /// The directories, with their sandbox.
         #[command(flatten)]
         paths: Paths,
         /// Whose they are, and who may use them.

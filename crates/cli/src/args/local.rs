@@ -123,13 +123,13 @@ pub enum Skills {
     List,
     /// Show a skill.
     Show {
-        /// Which.
+        /// The skill to show.
         #[arg(value_enum, ignore_case = true)]
         skill_name: Skill,
     },
     /// Install skills for an AI tool.
     Install {
-        /// Which.
+        /// The skill to install.
         #[arg(value_enum, ignore_case = true)]
         skill_name: Option<Skill>,
         /// All of them.
@@ -147,7 +147,7 @@ pub enum Skills {
     },
     /// Remove a skill from an AI tool.
     Uninstall {
-        /// Which.
+        /// The skill to remove.
         #[arg(value_enum, ignore_case = true, default_value_t = Skill::SandboxTroubleshooting)]
         skill_name: Skill,
         /// The AI tool.

@@ -76,7 +76,7 @@ pub enum Credential {
     Get {
         /// The sandbox's id.
         sandbox_id: String,
-        /// Its name.
+        /// The credential's name.
         credential_name: String,
     },
 }
@@ -93,7 +93,7 @@ pub enum Binding {
     Get {
         /// The sandbox's id.
         sandbox_id: String,
-        /// Its name.
+        /// The binding's name.
         binding_name: String,
     },
 }

@@ -113,10 +113,11 @@ async fn logs(app: &App, sandbox: &Sandbox, id: &str, cursor: Option<u64>) -> Ou
 pub(super) async fn follow_logs(sandbox: &Sandbox, id: &str) -> Outcome {
     let execution = sandbox.commands().follow(id, 0).await?;
     let mut interrupts = Interrupts::listen()?;
-    let mut unheard = Interrupts::listen()?;
-    // Whoever looks on does not end what is looked at.
+    // Ctrl-C ends `osb logs`, not the command that it shows: what `follow` does on an interrupt is
+    // nothing, and the interrupt that counts is the other one.
+    let mut ignored = Interrupts::listen()?;
     tokio::select! {
-        code = follow(execution, None, &mut unheard, async |_: &str| ()) => code.map(|_| DONE),
+        code = follow(execution, None, &mut ignored, async |_: &str| ()) => code.map(|_| DONE),
         code = interrupts.next() => Ok(code),
     }
 }

@@ -1,8 +1,9 @@
 //! `osb cp`: files and directories between this machine and a sandbox.
 //!
-//! Directories travel as one tar stream each way, so that ten thousand small files cost one
-//! request. What comes out of a sandbox is not trusted: nothing is unpacked outside the
-//! destination, and no file gains a set-user-id bit or an owner on the way.
+//! A file that comes out of a sandbox replaces one here only when all of it has arrived.
+//! Directories travel as archives (`archive`).
+
+mod archive;
 
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -13,6 +14,7 @@ use futures_util::{Stream, StreamExt as _};
 use opensandbox::{ByteStream, Contents, Sandbox, WriteFile};
 use tokio::sync::mpsc;
 
+use self::archive::{ChannelWriter, download_directory, pack, upload_directory};
 use super::{DONE, Outcome};
 use crate::app::App;
 use crate::args::transfer::Cp;
@@ -26,9 +28,6 @@ const PIECES: usize = 16;
 
 /// Files are read in pieces of this size.
 const PIECE_BYTES: usize = 256 * 1024;
-
-/// Bits that a file from a sandbox does not keep: set-user-id, set-group-id, sticky.
-const LOST_BITS: u32 = 0o7000;
 
 /// One side of a copy.
 #[derive(Debug, PartialEq, Eq)]
@@ -182,7 +181,7 @@ async fn is_directory(sandbox: &Sandbox, path: &str) -> Result<bool, Error> {
     }
 }
 
-/// Copies one file into the sandbox, with its mode; answers its size.
+/// Copies one file into the sandbox, with its mode; returns its size.
 pub(super) async fn upload_file(
     sandbox: &Sandbox,
     from: &Path,
@@ -249,7 +248,7 @@ pub(super) fn pieces_of(
     if metadata.is_dir() {
         let directory = path.to_owned();
         // What cannot be read breaks the stream off with the reason.
-        tokio::task::spawn_blocking(move || pack(&directory, Sender { send }));
+        tokio::task::spawn_blocking(move || pack(&directory, ChannelWriter { send }));
         return Ok((receive, None));
     }
     let file = std::fs::File::open(path)?;
@@ -277,7 +276,7 @@ fn send_pieces(mut file: impl Read, send: &mpsc::Sender<io::Result<Bytes>>) {
 }
 
 /// Copies one file out of the sandbox. What was there before stays until all is here; devices,
-/// pipes and standard output are written straight. Answers whether a message may follow.
+/// pipes and standard output are written straight. Returns whether a message may follow.
 pub(super) async fn download_file(
     sandbox: &Sandbox,
     from: &str,
@@ -349,155 +348,6 @@ async fn to_writer(
     Ok(())
 }
 
-async fn upload_directory(
-    sandbox: &Sandbox,
-    from: &Path,
-    to: &str,
-    is_shown: bool,
-) -> Result<String, Error> {
-    let (send, receive) = mpsc::channel(PIECES);
-    let directory = from.to_owned();
-    let packing = tokio::task::spawn_blocking(move || pack(&directory, Sender { send }));
-    let mut progress = Progress::new(from.display().to_string(), None, is_shown);
-    let (pieces, mut counted) = counting(receive);
-    let files = sandbox.files();
-    let writing = files.upload_archive(to, Contents::from_stream(pieces, None));
-    let mut writing = std::pin::pin!(writing);
-    let answer = loop {
-        tokio::select! {
-            Some(more) = counted.recv() => progress.add(more),
-            done = &mut writing => break done,
-        }
-    };
-    // A file that cannot be read is the better reason for a request that broke off.
-    let packed = packing
-        .await
-        .map_err(|error| io::Error::other(error.to_string()))?;
-    let answer = match (packed, answer) {
-        (Err(error), Err(_)) if error.kind() != io::ErrorKind::BrokenPipe => {
-            return Err(Error::file("read", from, error));
-        }
-        (_, answer) => answer?,
-    };
-    Ok(format!(
-        "{} to {}:{to}, {} entries, {}",
-        from.display(),
-        sandbox.id(),
-        answer.entries,
-        bytes(answer.bytes)
-    ))
-}
-
-/// Packs what a directory holds. Links stay links; what is not a file, directory or link is left.
-fn pack(directory: &Path, sender: Sender) -> io::Result<()> {
-    let broken = sender.send.clone();
-    let packed = || {
-        let mut archive = tar::Builder::new(io::BufWriter::with_capacity(PIECE_BYTES, sender));
-        archive.follow_symlinks(false);
-        archive.append_dir_all(".", directory)?;
-        archive.into_inner()?.flush()
-    };
-    let outcome = packed();
-    if let Err(error) = &outcome {
-        // The request must break off: half an archive looks like a whole one.
-        let _ = broken.blocking_send(Err(io::Error::new(error.kind(), error.to_string())));
-    }
-    outcome
-}
-
-/// Writes into a channel.
-struct Sender {
-    send: mpsc::Sender<io::Result<Bytes>>,
-}
-
-impl Write for Sender {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let piece = Bytes::copy_from_slice(bytes);
-        match self.send.blocking_send(Ok(piece)) {
-            Ok(()) => Ok(bytes.len()),
-            Err(_) => Err(io::ErrorKind::BrokenPipe.into()),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-async fn download_directory(
-    sandbox: &Sandbox,
-    from: &str,
-    to: &Path,
-    is_shown: bool,
-) -> Result<String, Error> {
-    let mut stream = sandbox.files().download_archive(from).await?;
-    std::fs::create_dir_all(to).map_err(|error| Error::file("made", to, error))?;
-    let (send, receive) = mpsc::channel::<Bytes>(PIECES);
-    let target = to.to_owned();
-    let unpacking = tokio::task::spawn_blocking(move || unpack(receive, &target));
-    let mut progress = Progress::new(from, stream.length(), is_shown);
-    while let Some(piece) = stream.next().await {
-        let piece = piece?;
-        progress.add(piece.len() as u64);
-        if send.send(piece).await.is_err() {
-            break;
-        }
-    }
-    drop(send);
-    let unpacked = unpacking
-        .await
-        .map_err(|error| io::Error::other(error.to_string()))?;
-    let entries = unpacked.map_err(|error| Error::file("written", to, error))?;
-    Ok(format!(
-        "{}:{from} to {}, {entries} entries",
-        sandbox.id(),
-        to.display()
-    ))
-}
-
-fn unpack(pieces: mpsc::Receiver<Bytes>, to: &Path) -> io::Result<u64> {
-    let mut archive = tar::Archive::new(Receiver {
-        pieces,
-        rest: Bytes::new(),
-    });
-    archive.set_mask(LOST_BITS);
-    archive.set_preserve_permissions(true);
-    archive.set_overwrite(true);
-    let mut count = 0;
-    for entry in archive.entries()? {
-        let mut entry = entry?;
-        let kind = entry.header().entry_type();
-        if kind.is_character_special() || kind.is_block_special() || kind.is_fifo() {
-            continue;
-        }
-        // False for a name that would lead outside.
-        if entry.unpack_in(to)? {
-            count += 1;
-        }
-    }
-    Ok(count)
-}
-
-/// Reads from a channel.
-struct Receiver {
-    pieces: mpsc::Receiver<Bytes>,
-    rest: Bytes,
-}
-
-impl Read for Receiver {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.rest.is_empty() {
-            match self.pieces.blocking_recv() {
-                Some(piece) => self.rest = piece,
-                None => return Ok(0),
-            }
-        }
-        let count = self.rest.len().min(buffer.len());
-        buffer[..count].copy_from_slice(&self.rest.split_to(count));
-        Ok(count)
-    }
-}
-
 async fn from_stdin(sandbox: &Sandbox, to: &str, recursive: bool) -> Result<String, Error> {
     let pieces = futures_util::stream::unfold(terminal::input(), |mut input| async {
         let piece = input.recv().await?;
@@ -532,53 +382,5 @@ mod tests {
         assert_eq!(Side::parse("/tmp/a:b"), Side::Here("/tmp/a:b".into()));
         assert_eq!(Side::parse("file"), Side::Here("file".into()));
         assert_eq!(Side::parse("-"), Side::Stream);
-    }
-
-    /// An archive with one file, its header written by hand: builders refuse such names.
-    fn archive(name: &str, link: Option<&str>) -> Vec<u8> {
-        let mut header = tar::Header::new_gnu();
-        let field = &mut header.as_old_mut().name;
-        field[..name.len()].copy_from_slice(name.as_bytes());
-        header.set_mode(0o4755);
-        header.set_size(0);
-        if let Some(link) = link {
-            header.set_entry_type(tar::EntryType::Symlink);
-            header.set_link_name(link).unwrap();
-        }
-        header.set_cksum();
-        header.as_bytes().to_vec()
-    }
-
-    fn unpacked(bytes: Vec<u8>, to: &Path) -> io::Result<u64> {
-        let (send, receive) = mpsc::channel(1);
-        let to = to.to_owned();
-        let thread = std::thread::spawn(move || unpack(receive, &to));
-        send.blocking_send(bytes.into()).unwrap();
-        drop(send);
-        thread.join().unwrap()
-    }
-
-    #[test]
-    fn nothing_is_unpacked_outside() {
-        let place = tempfile::tempdir().unwrap();
-        let to = place.path().join("to");
-        std::fs::create_dir(&to).unwrap();
-        let mut bytes = archive("../outside", None);
-        bytes.extend(archive("way", Some("..")));
-        bytes.extend(archive("way/outside", None));
-        // Refused or an error: either way the file is not there.
-        let _ = unpacked(bytes, &to);
-        assert!(!place.path().join("outside").exists());
-    }
-
-    #[test]
-    fn no_file_gains_a_set_user_id_bit() {
-        let to = tempfile::tempdir().unwrap();
-        assert_eq!(unpacked(archive("x", None), to.path()).unwrap(), 1);
-        let mode = std::fs::metadata(to.path().join("x"))
-            .unwrap()
-            .permissions()
-            .mode();
-        assert_eq!(mode & 0o7777, 0o755);
     }
 }

@@ -57,6 +57,36 @@ pub(super) async fn run(app: &App, command: File) -> Outcome {
                 app.printer().message(Message::Ok, &text)?;
             }
         }
+        File::Replace {
+            sandbox_id,
+            path,
+            old,
+            new,
+        } => {
+            let files = app.sandbox(&sandbox_id)?.files();
+            let count = files.replace(&path, old, new).await?;
+            if count == Some(0) {
+                app.printer()
+                    .note(Message::Warning, "the text does not occur in the file")?;
+            }
+            app.printer()
+                .message(Message::Ok, &format!("Replaced in: {path}"))?;
+        }
+        File::Ls { .. } | File::Search { .. } | File::Info(_) => show(app, command).await?,
+        File::Rm(_)
+        | File::Mv { .. }
+        | File::Mkdir { .. }
+        | File::Rmdir(_)
+        | File::Chmod { .. } => {
+            change(app, command).await?;
+        }
+    }
+    Ok(DONE)
+}
+
+/// What files there are.
+async fn show(app: &App, command: File) -> Result<(), Error> {
+    match command {
         File::Ls {
             sandbox_id,
             path,
@@ -75,6 +105,44 @@ pub(super) async fn run(app: &App, command: File) -> Outcome {
             ];
             app.printer().rows("Files", &columns, &rows)?;
         }
+        File::Search {
+            sandbox_id,
+            path,
+            pattern,
+        } => {
+            let found = app
+                .sandbox(&sandbox_id)?
+                .files()
+                .search(&path, &pattern)
+                .await?;
+            let rows: Vec<Record> = found.iter().map(model::file).collect();
+            app.printer()
+                .rows("Files", &["path", "size", "owner"], &rows)?;
+        }
+        File::Info(args) => {
+            let found = app
+                .sandbox(&args.sandbox_id)?
+                .files()
+                .info(&args.paths)
+                .await?;
+            let rows: Vec<Record> = found
+                .iter()
+                .map(|(path, info)| {
+                    let mut record = model::file(info);
+                    record.set("path", path);
+                    record
+                })
+                .collect();
+            app.printer().rows("Paths", &COLUMNS, &rows)?;
+        }
+        _ => unreachable!("`run` hands on what shows files"),
+    }
+    Ok(())
+}
+
+/// Names, places and permissions of files, but not what is in them.
+async fn change(app: &App, command: File) -> Result<(), Error> {
+    match command {
         File::Rm(args) => {
             app.sandbox(&args.sandbox_id)?
                 .files()
@@ -109,36 +177,6 @@ pub(super) async fn run(app: &App, command: File) -> Outcome {
             files.delete_directories(&args.paths).await?;
             each(app, "Removed directories", &args, "removed")?;
         }
-        File::Search {
-            sandbox_id,
-            path,
-            pattern,
-        } => {
-            let found = app
-                .sandbox(&sandbox_id)?
-                .files()
-                .search(&path, &pattern)
-                .await?;
-            let rows: Vec<Record> = found.iter().map(model::file).collect();
-            app.printer()
-                .rows("Files", &["path", "size", "owner"], &rows)?;
-        }
-        File::Info(args) => {
-            let found = app
-                .sandbox(&args.sandbox_id)?
-                .files()
-                .info(&args.paths)
-                .await?;
-            let rows: Vec<Record> = found
-                .iter()
-                .map(|(path, info)| {
-                    let mut record = model::file(info);
-                    record.set("path", path);
-                    record
-                })
-                .collect();
-            app.printer().rows("Paths", &COLUMNS, &rows)?;
-        }
         File::Chmod {
             sandbox_id,
             path,
@@ -153,23 +191,9 @@ pub(super) async fn run(app: &App, command: File) -> Outcome {
             app.printer()
                 .message(Message::Ok, &format!("Permissions set: {path}"))?;
         }
-        File::Replace {
-            sandbox_id,
-            path,
-            old,
-            new,
-        } => {
-            let files = app.sandbox(&sandbox_id)?.files();
-            let count = files.replace(&path, old, new).await?;
-            if count == Some(0) {
-                app.printer()
-                    .note(Message::Warning, "the text does not occur in the file")?;
-            }
-            app.printer()
-                .message(Message::Ok, &format!("Replaced in: {path}"))?;
-        }
+        _ => unreachable!("`run` hands on what changes names and permissions"),
     }
-    Ok(DONE)
+    Ok(())
 }
 
 async fn write(app: &App, args: &Write) -> Outcome {

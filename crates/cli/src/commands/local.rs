@@ -10,7 +10,7 @@ use lifecycle::backend::{Platform, PullProgress, RegistryAuth};
 use runtime::image::{Error as ImageError, Import, Store};
 use tokio::sync::mpsc;
 
-use super::stock::{IMAGE_COLUMNS, credentials, parse_platform};
+use super::inventory::{IMAGE_COLUMNS, credentials, parse_platform};
 use super::{DONE, Outcome};
 use crate::app::App;
 use crate::args::local::{ImageCommand, VolumeCommand};

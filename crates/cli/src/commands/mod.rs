@@ -1,5 +1,5 @@
 //! What each command does. Every function gets the application and its arguments, prints its
-//! results, and answers the exit code.
+//! results, and returns the exit code.
 
 mod bench;
 mod code;
@@ -12,6 +12,7 @@ mod egress;
 mod events;
 mod file;
 mod forward;
+mod inventory;
 mod local;
 mod logs;
 mod manual;
@@ -22,7 +23,6 @@ mod shell;
 mod skills;
 mod snapshot;
 mod stats;
-mod stock;
 mod template;
 mod vault;
 
@@ -31,7 +31,7 @@ use crate::args::Command;
 use crate::error::Error;
 use crate::interrupts::Interrupts;
 
-/// What a command answers: its exit code.
+/// What a command returns: its exit code.
 type Outcome = Result<u8, Error>;
 
 /// It went well.
@@ -62,8 +62,8 @@ pub(crate) async fn run(app: App, command: Command) -> Outcome {
         Command::CredentialVault(args) => vault::run(app, args).await,
         Command::Diagnostics(args) => diagnostics::stable(app, args).await,
         Command::Devops(args) => diagnostics::devops(app, args).await,
-        Command::Image(args) => until_interrupted(stock::image(app, args)).await,
-        Command::Volume(args) => stock::volume(app, args).await,
+        Command::Image(args) => until_interrupted(inventory::image(app, args)).await,
+        Command::Volume(args) => inventory::volume(app, args).await,
         Command::Config(args) => config::run(app, args),
         Command::Skills(args) => skills::run(app, &args),
         Command::Bench(args) => bench::run(app, &args).await,

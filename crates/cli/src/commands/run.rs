@@ -25,7 +25,7 @@ const UNKNOWN_END: u8 = 255;
 
 pub(super) async fn run(app: &App, args: &Run) -> Outcome {
     let mut interrupts = Interrupts::listen()?;
-    let order = args.place.create(&args.image);
+    let order = args.sandbox.create(&args.image);
     let making = create::make(app, &order);
     let mut making = std::pin::pin!(making);
     let sandbox = tokio::select! {

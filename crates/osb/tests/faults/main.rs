@@ -15,11 +15,11 @@ mod subject;
 use std::collections::BTreeSet;
 use std::net::TcpStream;
 
-use subject::{Place, SmallDisk};
+use subject::{DataDir, SmallDisk};
 
 #[test]
 fn a_killed_server_loses_nothing() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = DataDir::new() else { return };
     let server = place.start();
     let id = server.create();
     let token = server.token(&id);
@@ -42,7 +42,7 @@ fn a_killed_server_loses_nothing() {
 #[test]
 fn a_server_killed_amid_creates_keeps_what_it_acknowledged_and_nothing_else() {
     const ASKED: usize = 24;
-    let Some(place) = Place::new() else { return };
+    let Some(place) = DataDir::new() else { return };
     let server = place.start();
     let (tell, told) = std::sync::mpsc::sync_channel(ASKED);
     let workers: Vec<_> = (0..ASKED)
@@ -90,7 +90,7 @@ fn a_server_killed_amid_creates_keeps_what_it_acknowledged_and_nothing_else() {
 
 #[test]
 fn a_killed_daemon_makes_its_sandbox_failed() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = DataDir::new() else { return };
     let server = place.start();
     let (id, other) = (server.create(), server.create());
     subject::kill(place.daemon_of(&id));
@@ -107,7 +107,7 @@ fn a_killed_daemon_makes_its_sandbox_failed() {
 
 #[test]
 fn a_killed_spawner_is_replaced() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = DataDir::new() else { return };
     let server = place.start();
     let before = server.create();
     subject::kill(server.spawner());
@@ -120,7 +120,7 @@ fn a_killed_spawner_is_replaced() {
 
 #[test]
 fn a_store_in_use_or_damaged_is_refused_with_the_reason() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = DataDir::new() else { return };
     let server = place.start();
     let refused = place.start_refused();
     assert!(refused.contains("another"), "{refused}");
@@ -139,7 +139,7 @@ fn a_store_in_use_or_damaged_is_refused_with_the_reason() {
 
 #[test]
 fn a_lost_database_is_made_anew_and_what_runs_is_taken_back() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = DataDir::new() else { return };
     let server = place.start();
     let id = server.create();
     assert!(
@@ -163,7 +163,7 @@ fn a_lost_database_is_made_anew_and_what_runs_is_taken_back() {
 
 #[test]
 fn a_full_disk_refuses_changes_and_takes_them_when_there_is_room() {
-    let Some(place) = Place::new() else { return };
+    let Some(place) = DataDir::new() else { return };
     let disk = SmallDisk::new(place.path().join("disk"));
     let settings = [format!("store.path={}/osb.db", disk.path().display())];
     let server = place.start_with(&settings);
@@ -191,7 +191,7 @@ fn a_full_disk_refuses_changes_and_takes_them_when_there_is_room() {
 #[test]
 fn thousands_of_idle_connections_are_no_trouble() {
     const IDLE: usize = 5000;
-    let Some(place) = Place::new() else { return };
+    let Some(place) = DataDir::new() else { return };
     let server = place.start();
     let idle: Vec<_> = (0..IDLE)
         .map(|_| TcpStream::connect(&server.client().address).unwrap())

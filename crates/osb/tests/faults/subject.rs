@@ -16,9 +16,9 @@ const DEADLINE: Duration = Duration::from_secs(60);
 const OSB: &str = env!("CARGO_BIN_EXE_osb");
 
 /// A directory for servers that come one after the other.
-pub(crate) struct Place(tempfile::TempDir);
+pub(crate) struct DataDir(tempfile::TempDir);
 
-impl Place {
+impl DataDir {
     /// `None`, after saying so loudly, where the test cannot run; in CI that is a failure.
     pub(crate) fn new() -> Option<Self> {
         let needs = [

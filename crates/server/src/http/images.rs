@@ -4,13 +4,13 @@ use std::convert::Infallible;
 
 use api::error::ErrorCode;
 use api::image_reference::ImageReference;
-use api::json;
-use api::problem::{Problem, Problems};
-use api::query::Query;
-use api::stock::{
+use api::inventory::{
     ImageUsage, ImportImagesResponse, ListImagesResponse, PruneImagesResponse, PullEvent,
     PullImageRequest,
 };
+use api::json;
+use api::problem::{Problem, Problems};
+use api::query::Query;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::response::sse::{Event as Frame, KeepAlive, Sse};
@@ -50,8 +50,8 @@ pub(super) async fn list(Acting(service): Acting) -> Result<Json<ListImagesRespo
     Ok(Json(ListImagesResponse { items, usage }))
 }
 
-fn wire(image: Image) -> api::stock::Image {
-    api::stock::Image {
+fn wire(image: Image) -> api::inventory::Image {
+    api::inventory::Image {
         id: image.id,
         references: image.references,
         platform: image.platform,

@@ -1,9 +1,9 @@
 //! Named volumes that the backend keeps: list, make, remove.
 
+use api::inventory::{CreateVolumeRequest, ListVolumesResponse, VolumeSummary};
 use api::json;
 use api::problem::Problems;
 use api::query::Query;
-use api::stock::{CreateVolumeRequest, ListVolumesResponse, VolumeSummary};
 use axum::extract::Path;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};

@@ -13,11 +13,11 @@ mod commands;
 mod coverage;
 mod examples;
 mod files;
+mod inventory;
 mod lifecycle;
 mod pool;
 mod resume;
 mod server;
-mod stock;
 mod terminals;
 
 use std::pin::Pin;
@@ -53,9 +53,9 @@ const CASES: &[Case] = cases![
     lifecycle::pause_snapshot_and_restore,
     lifecycle::errors_say_what_and_which_request,
     lifecycle::extensions_of_the_server,
-    stock::images_come_and_go,
-    stock::volumes_come_and_go,
-    stock::a_log_is_followed,
+    inventory::images_come_and_go,
+    inventory::volumes_come_and_go,
+    inventory::a_log_is_followed,
     lifecycle::a_create_that_cannot_work_leaves_nothing,
     commands::output_codes_and_signals,
     commands::background_logs_and_interrupt,

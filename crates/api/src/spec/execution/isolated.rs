@@ -5,10 +5,35 @@ use super::EVENTS;
 use super::files::{below, files};
 use crate::exec::isolated::LOGS_CURSOR_HEADER;
 
+const SESSION: &str = "/v1/isolated/session/{sessionId}";
+
 pub(super) fn isolated() -> Vec<Operation> {
-    const SESSION: &str = "/v1/isolated/session/{sessionId}";
+    let mut operations = sessions();
+    operations.extend(runs());
+    let mut published = files();
+    published.retain(|operation| !operation.is_extension);
+    operations.extend(below(SESSION, "InIsolatedSession", published));
+    let refusing = |operation: Operation| operation.errors(&[403, 404, 409, 501]);
+    operations = operations.into_iter().map(refusing).collect();
+    operations.push(
+        Operation::new(
+            "GET",
+            "/v1/isolated/capabilities",
+            "getIsolatedCapabilities",
+            "What isolated sessions can do here.",
+        )
+        .answers_json(
+            200,
+            "What they can do.",
+            Shape::Named("IsolatedCapabilities"),
+        ),
+    );
+    operations
+}
+
+fn sessions() -> Vec<Operation> {
     let new = Operation::new;
-    let mut operations = vec![
+    vec![
         new(
             "POST",
             "/v1/isolated/session",
@@ -46,6 +71,27 @@ pub(super) fn isolated() -> Vec<Operation> {
             "Ends an isolated session.",
         )
         .answers(200, "It has ended."),
+        new(
+            "GET",
+            "/v1/isolated/session/{sessionId}/diff",
+            "diffIsolatedSession",
+            "What a session changed.",
+        )
+        .answers_json(200, "What it changed.", Shape::Any),
+        new(
+            "POST",
+            "/v1/isolated/session/{sessionId}/commit",
+            "commitIsolatedSession",
+            "Keeps what a session changed.",
+        )
+        .may_take(Shape::Any)
+        .answers_json(200, "It is kept.", Shape::Any),
+    ]
+}
+
+fn runs() -> Vec<Operation> {
+    let new = Operation::new;
+    vec![
         new(
             "POST",
             "/v1/isolated/session/{sessionId}/run",
@@ -86,39 +132,5 @@ pub(super) fn isolated() -> Vec<Operation> {
             }],
         )
         .with_header(LOGS_CURSOR_HEADER, COUNT),
-        new(
-            "GET",
-            "/v1/isolated/session/{sessionId}/diff",
-            "diffIsolatedSession",
-            "What a session changed.",
-        )
-        .answers_json(200, "What it changed.", Shape::Any),
-        new(
-            "POST",
-            "/v1/isolated/session/{sessionId}/commit",
-            "commitIsolatedSession",
-            "Keeps what a session changed.",
-        )
-        .may_take(Shape::Any)
-        .answers_json(200, "It is kept.", Shape::Any),
-    ];
-    let mut published = files();
-    published.retain(|operation| !operation.is_extension);
-    operations.extend(below(SESSION, "InIsolatedSession", published));
-    let refusing = |operation: Operation| operation.errors(&[403, 404, 409, 501]);
-    operations = operations.into_iter().map(refusing).collect();
-    operations.push(
-        new(
-            "GET",
-            "/v1/isolated/capabilities",
-            "getIsolatedCapabilities",
-            "What isolated sessions can do here.",
-        )
-        .answers_json(
-            200,
-            "What they can do.",
-            Shape::Named("IsolatedCapabilities"),
-        ),
-    );
-    operations
+    ]
 }

@@ -49,15 +49,15 @@ async fn in_sandbox(app: &App, args: &Code, sandbox: &Sandbox) -> Outcome {
         }
     };
     let mut interrupts = Interrupts::listen()?;
-    let place = Place {
+    let evaluator = Evaluator {
         sandbox,
         context: &context,
         printer: app.printer(),
     };
     let outcome = match program {
-        Some(code) => place.run(&code, &mut interrupts).await,
+        Some(code) => evaluator.run(&code, &mut interrupts).await,
         None => {
-            place
+            evaluator
                 .converse(args.language.as_str(), &mut interrupts)
                 .await
         }
@@ -93,14 +93,14 @@ fn read_input() -> Result<String, Error> {
     Ok(text)
 }
 
-/// A context, and where its results go.
-struct Place<'a> {
+/// Runs code in one context and prints its results.
+struct Evaluator<'a> {
     sandbox: &'a Sandbox,
     context: &'a str,
     printer: Printer,
 }
 
-impl Place<'_> {
+impl Evaluator<'_> {
     fn cell(&self, code: &str) -> RunCode {
         self.sandbox.code().run(code).context(self.context)
     }

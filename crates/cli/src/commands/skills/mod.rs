@@ -1,6 +1,6 @@
 //! `osb skills …`: instructions for AI coding tools, put where each of them looks.
 
-mod place;
+mod installation;
 mod text;
 
 use super::{DONE, Outcome};
@@ -9,7 +9,7 @@ use crate::args::local::{Scope, Skills};
 use crate::error::Error;
 use crate::output::{Format, Record, Value};
 
-use place::{Place, TOOLS, places, word};
+use installation::{Installation, TOOLS, installations, word};
 use text::Text;
 
 pub(super) fn run(app: &App, command: &Skills) -> Outcome {
@@ -36,9 +36,9 @@ pub(super) fn run(app: &App, command: &Skills) -> Outcome {
             };
             let mut results = Vec::new();
             for skill in skills {
-                for place in places(target, scope)? {
-                    let status = place.install(skill)?;
-                    results.push(place.result(skill, status));
+                for installation in installations(target, scope)? {
+                    let status = installation.install(skill)?;
+                    results.push(installation.result(skill, status));
                 }
             }
             finish(
@@ -54,9 +54,9 @@ pub(super) fn run(app: &App, command: &Skills) -> Outcome {
         } => {
             let skill = text::of(skill_name);
             let mut results = Vec::new();
-            for place in places(target, scope)? {
-                let status = place.uninstall(skill)?;
-                results.push(place.result(skill, status));
+            for installation in installations(target, scope)? {
+                let status = installation.uninstall(skill)?;
+                results.push(installation.result(skill, status));
             }
             finish(app, results, "")
         }
@@ -122,13 +122,13 @@ fn list(app: &App) -> Outcome {
     for tool in TOOLS {
         for scope in [Scope::Project, Scope::Global] {
             // Without a home there is nothing to say about it.
-            let Ok(place) = Place::new(tool, scope) else {
+            let Ok(installation) = Installation::new(tool, scope) else {
                 continue;
             };
             let states: Vec<Value> = texts
                 .iter()
                 .map(|skill| {
-                    let installed = place.is_installed(skill);
+                    let installed = installation.is_installed(skill);
                     let status = if installed {
                         "installed"
                     } else {
@@ -137,20 +137,20 @@ fn list(app: &App) -> Outcome {
                     let record = Record::new()
                         .with("skill", skill.slug)
                         .with("status", status)
-                        .with("path", place.path(skill).display().to_string());
+                        .with("path", installation.path(skill).display().to_string());
                     Value::Record(record)
                 })
                 .collect();
             let count = texts
                 .iter()
-                .filter(|skill| place.is_installed(skill))
+                .filter(|skill| installation.is_installed(skill))
                 .count();
             targets.push(
                 Record::new()
                     .with("target", word(tool))
                     .with("scope", word(scope))
-                    .with("label", place.label)
-                    .with("layout", place.summary())
+                    .with("label", installation.label)
+                    .with("layout", installation.summary())
                     .with("installed", format!("{count}/{}", texts.len()))
                     .with("skills", Value::List(states)),
             );

@@ -68,8 +68,8 @@ fn layout(tool: Tool) -> (&'static str, Layout) {
     }
 }
 
-/// One tool in one scope.
-pub(super) struct Place {
+/// Where one tool keeps skills in one scope.
+pub(super) struct Installation {
     tool: Tool,
     scope: Scope,
     pub(super) label: &'static str,
@@ -77,7 +77,7 @@ pub(super) struct Place {
     root: PathBuf,
 }
 
-impl Place {
+impl Installation {
     pub(super) fn new(tool: Tool, scope: Scope) -> Result<Self, Error> {
         let root = match scope {
             Scope::Project => PathBuf::new(),
@@ -243,10 +243,13 @@ pub(super) fn word(value: impl clap::ValueEnum + Copy) -> String {
     value.get_name().to_owned()
 }
 
-pub(super) fn places(tool: Tool, scope: Scope) -> Result<Vec<Place>, Error> {
+pub(super) fn installations(tool: Tool, scope: Scope) -> Result<Vec<Installation>, Error> {
     match tool {
-        Tool::All => TOOLS.iter().map(|tool| Place::new(*tool, scope)).collect(),
-        tool => Ok(vec![Place::new(tool, scope)?]),
+        Tool::All => TOOLS
+            .iter()
+            .map(|tool| Installation::new(*tool, scope))
+            .collect(),
+        tool => Ok(vec![Installation::new(tool, scope)?]),
     }
 }
 
@@ -256,9 +259,9 @@ mod tests {
     use crate::args::local::Skill;
     use crate::commands::skills::text;
 
-    fn place(tool: Tool, root: &Path) -> Place {
+    fn installation_of(tool: Tool, root: &Path) -> Installation {
         let (label, layout) = layout(tool);
-        Place {
+        Installation {
             tool,
             scope: Scope::Project,
             label,
@@ -270,20 +273,20 @@ mod tests {
     #[test]
     fn a_shared_file_keeps_everything_else() {
         let root = tempfile::tempdir().unwrap();
-        let place = place(Tool::Windsurf, root.path());
+        let installation = installation_of(Tool::Windsurf, root.path());
         let (one, two) = (
             text::of(Skill::FileOperations),
             text::of(Skill::NetworkEgress),
         );
-        let path = place.path(one);
+        let path = installation.path(one);
         std::fs::write(&path, "my own rules\n").unwrap();
-        assert_eq!(place.install(one).unwrap(), "installed");
-        assert_eq!(place.install(two).unwrap(), "installed");
-        assert_eq!(place.install(two).unwrap(), "already_present");
-        assert_eq!(place.uninstall(one).unwrap(), "removed");
-        assert_eq!(place.uninstall(one).unwrap(), "not_installed");
-        assert!(place.is_installed(two));
-        assert_eq!(place.uninstall(two).unwrap(), "removed");
+        assert_eq!(installation.install(one).unwrap(), "installed");
+        assert_eq!(installation.install(two).unwrap(), "installed");
+        assert_eq!(installation.install(two).unwrap(), "already_present");
+        assert_eq!(installation.uninstall(one).unwrap(), "removed");
+        assert_eq!(installation.uninstall(one).unwrap(), "not_installed");
+        assert!(installation.is_installed(two));
+        assert_eq!(installation.uninstall(two).unwrap(), "removed");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), "my own rules\n");
     }
 
@@ -297,14 +300,14 @@ mod tests {
             Tool::Gemini,
             Tool::OpenCode,
         ] {
-            let place = place(tool, root.path());
+            let installation = installation_of(tool, root.path());
             for skill in text::all() {
-                assert_eq!(place.install(skill).unwrap(), "installed");
-                assert_eq!(place.install(skill).unwrap(), "already_present");
-                std::fs::write(place.path(skill), "old").unwrap();
-                assert_eq!(place.install(skill).unwrap(), "updated");
-                assert_eq!(place.uninstall(skill).unwrap(), "removed");
-                assert!(!place.path(skill).exists());
+                assert_eq!(installation.install(skill).unwrap(), "installed");
+                assert_eq!(installation.install(skill).unwrap(), "already_present");
+                std::fs::write(installation.path(skill), "old").unwrap();
+                assert_eq!(installation.install(skill).unwrap(), "updated");
+                assert_eq!(installation.uninstall(skill).unwrap(), "removed");
+                assert!(!installation.path(skill).exists());
             }
         }
     }

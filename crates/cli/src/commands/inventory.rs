@@ -7,8 +7,8 @@ use std::io::Read as _;
 use std::path::Path;
 use std::pin::pin;
 
+use api::inventory::{Image as ImageInfo, PullEvent, PullImageRequest};
 use api::sandbox::{ImageAuth, ImageSpec, PlatformSpec};
-use api::stock::{Image as ImageInfo, PullEvent, PullImageRequest};
 use futures_util::StreamExt as _;
 use opensandbox::{Contents, Images};
 
@@ -105,7 +105,7 @@ fn rows(image: &ImageInfo) -> Vec<Record> {
         .collect()
 }
 
-/// Lets the server bring an image to itself; answers its id.
+/// Lets the server bring an image to itself; returns its id.
 async fn pull(images: &Images, request: &PullImageRequest) -> Result<String, Error> {
     let mut progress = Progress::new(request.image.uri.clone(), None, true);
     let mut events = pin!(images.pull(request).await?);
@@ -131,7 +131,7 @@ async fn pull(images: &Images, request: &PullImageRequest) -> Result<String, Err
     }
 }
 
-/// Sends an archive or a directory to the server; answers the ids of what was in it.
+/// Sends an archive or a directory to the server; returns the ids of what was in it.
 async fn import(images: &Images, path: &Path, name: Option<&str>) -> Result<Vec<String>, Error> {
     let (pieces, length) = pieces_of(path).map_err(|error| Error::file("read", path, error))?;
     let mut progress = Progress::new(path.display().to_string(), length, true);
@@ -185,7 +185,7 @@ pub(super) async fn volume(app: &App, args: Volume) -> Outcome {
     match args.command {
         VolumeCommand::Ls => {
             let found = volumes.list().await?.items;
-            let row = |volume: &api::stock::VolumeSummary| {
+            let row = |volume: &api::inventory::VolumeSummary| {
                 Record::new()
                     .with("name", volume.name.as_str())
                     .with("created_at", volume.created_at)

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use opensandbox::wire::diagnostics::LogEvent;
+use opensandbox::wire::inventory::PullImageRequest;
 use opensandbox::wire::sandbox::ImageSpec;
-use opensandbox::wire::stock::PullImageRequest;
 use opensandbox::{Client, CreateSandbox};
 
 use crate::server::Server;

@@ -2,19 +2,21 @@
 
 use super::super::operation::{BYTES, Content, Operation, STREAM, Shape};
 
+fn new(
+    method: &'static str,
+    path: &'static str,
+    id: &'static str,
+    summary: &'static str,
+) -> Operation {
+    Operation::new(method, path, id, summary)
+        .extension()
+        .errors(&[501, 504])
+}
+
 pub(super) fn images() -> Vec<Operation> {
     const EVENT: Content = Content {
         media: STREAM,
         shape: Shape::Named("PullEvent"),
-    };
-    const ARCHIVE: Content = Content {
-        media: TAR,
-        shape: Shape::Binary,
-    };
-    let new = |method, path, id, summary| {
-        Operation::new(method, path, id, summary)
-            .extension()
-            .errors(&[501, 504])
     };
     vec![
         new(
@@ -34,6 +36,34 @@ pub(super) fn images() -> Vec<Operation> {
         .takes(Shape::Named("PullImageRequest"))
         .answers_with(200, "How it goes, up to its end.", &[EVENT])
         .errors(&[403, 404, 409]),
+        new(
+            "POST",
+            "/images/prune",
+            "pruneImages",
+            "Removes images without a name and layers without an image.",
+        )
+        .audited("image.prune")
+        .answers_json(200, "What went.", Shape::Named("PruneImagesResponse")),
+        new(
+            "DELETE",
+            "/images/{reference}",
+            "deleteImage",
+            "Takes a name from an image, or, given an id, all of them.",
+        )
+        .audited("image.delete")
+        .taking_rest()
+        .answers(204, "It is taken.")
+        .errors(&[404, 409]),
+    ]
+}
+
+/// Images as files that go over the wire.
+pub(super) fn archives() -> Vec<Operation> {
+    const ARCHIVE: Content = Content {
+        media: "application/x-tar",
+        shape: Shape::Binary,
+    };
+    vec![
         new(
             "POST",
             "/images/import",
@@ -58,35 +88,10 @@ pub(super) fn images() -> Vec<Operation> {
         .required_query("reference", Shape::Text, "The image, by name or id.")
         .answers_with(200, "The archive.", &[ARCHIVE])
         .errors(&[404, 409]),
-        new(
-            "POST",
-            "/images/prune",
-            "pruneImages",
-            "Removes images without a name and layers without an image.",
-        )
-        .audited("image.prune")
-        .answers_json(200, "What went.", Shape::Named("PruneImagesResponse")),
-        new(
-            "DELETE",
-            "/images/{reference}",
-            "deleteImage",
-            "Takes a name from an image, or, given an id, all of them.",
-        )
-        .audited("image.delete")
-        .taking_rest()
-        .answers(204, "It is taken.")
-        .errors(&[404, 409]),
     ]
 }
 
-const TAR: &str = "application/x-tar";
-
 pub(super) fn volumes() -> Vec<Operation> {
-    let new = |method, path, id, summary| {
-        Operation::new(method, path, id, summary)
-            .extension()
-            .errors(&[501, 504])
-    };
     vec![
         new("GET", "/volumes", "listVolumes", "Lists named volumes.").answers_json(
             200,

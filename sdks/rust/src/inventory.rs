@@ -1,11 +1,11 @@
 //! What a server keeps for sandboxes to come: images and named volumes. Extensions of the
 //! protocol, for holders of an API key.
 
-use api::query::QueryWriter;
-use api::stock::{
+use api::inventory::{
     CreateVolumeRequest, ImportImagesResponse, ListImagesResponse, ListVolumesResponse,
     PruneImagesResponse, PullEvent, PullImageRequest, VolumeSummary,
 };
+use api::query::QueryWriter;
 use futures_util::Stream;
 use http::HeaderValue;
 
@@ -23,7 +23,7 @@ const TAR: HeaderValue = HeaderValue::from_static("application/x-tar");
 /// use futures_util::TryStreamExt as _;
 /// use opensandbox::Client;
 /// use opensandbox::wire::sandbox::ImageSpec;
-/// use opensandbox::wire::stock::{PullEvent, PullImageRequest};
+/// use opensandbox::wire::inventory::{PullEvent, PullImageRequest};
 ///
 /// # async fn example() -> opensandbox::Result<()> {
 /// let images = Client::from_env()?.images();
