@@ -4,8 +4,9 @@
 //! ports, over HTTP on an inherited unix socket and on TCP. As PID 1 it is also the
 //! sandbox's init. It knows nothing of the control plane and never calls it.
 //!
-//! This is a library so that the tests and the benchmark can reach the parts; the program
-//! is `main.rs`, which only parses its arguments and calls [`run`].
+//! The program is `main.rs`, which only parses its arguments and calls [`run`]. This is a library
+//! so that the unit tests of its modules are built once; nothing but [`args`] and [`run`] is public,
+//! and the tests in `tests/` start the program.
 
 pub mod args;
 mod code;

@@ -1,4 +1,5 @@
-//! Every limit of the daemon, by name, and the error that says which one was reached.
+//! The limits that a client can run into, by name, and the error that says which one was reached.
+//! Limits of one module that no error names stand in that module.
 //!
 //! The numbers protect the sandbox's own memory and process table: a sandbox may be given
 //! as little as 64 MiB, and the daemon must still answer when user code has used the rest.

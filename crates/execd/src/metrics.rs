@@ -32,7 +32,7 @@ use crate::{http::Problem, state::Shared};
 
 /// Samples closer together than this say nothing: the kernel accounts CPU time in steps of up to
 /// ten milliseconds.
-const MIN_WINDOW: Duration = Duration::from_millis(100);
+const WINDOW_MIN: Duration = Duration::from_millis(100);
 
 /// How often `/metrics/watch` speaks, as the API promises.
 const WATCH_INTERVAL: Duration = Duration::from_secs(1);
@@ -132,7 +132,7 @@ impl Meter {
     /// The sample to compare with now: the last one, or the one before if that is too recent.
     fn since(&self) -> Sample {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if kept[1].at.elapsed() >= MIN_WINDOW {
+        if kept[1].at.elapsed() >= WINDOW_MIN {
             kept[1]
         } else {
             kept[0]
@@ -146,7 +146,7 @@ impl Meter {
             used: reading.cpu_used,
         };
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if sample.at.duration_since(kept[1].at) >= MIN_WINDOW {
+        if sample.at.duration_since(kept[1].at) >= WINDOW_MIN {
             *kept = [kept[1], sample];
         }
         Ok((reading.since(since, sample), sample))

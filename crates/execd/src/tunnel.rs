@@ -12,8 +12,8 @@ use http::header::{CONNECTION, HeaderValue, UPGRADE};
 use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
-use crate::http::{Code, Problem};
-use crate::proxy::{Failure, dial};
+use crate::http::Problem;
+use crate::proxy::{DialError, dial};
 
 /// Each direction of a tunnel holds one buffer of this size: large enough that a transfer is not
 /// bound by system calls, small enough for hundreds of idle streams.
@@ -34,13 +34,13 @@ async fn open(Path(port): Path<u16>, mut request: Request) -> Response {
     }
     let service = match dial(port).await {
         Ok(service) => service,
-        Err(Failure::Refused(error)) => {
+        Err(DialError::Refused(error)) => {
             let message = format!("nothing answers on port {port} inside the sandbox ({error})");
-            return problem(StatusCode::BAD_GATEWAY, message);
+            return Problem::bad_gateway(message).into_response();
         }
         Err(_) => {
             let message = format!("port {port} inside the sandbox does not accept connections");
-            return problem(StatusCode::GATEWAY_TIMEOUT, message);
+            return Problem::gateway_timeout(message).into_response();
         }
     };
     let client = hyper::upgrade::on(&mut request);
@@ -51,10 +51,6 @@ async fn open(Path(port): Path<u16>, mut request: Request) -> Response {
     headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     headers.insert(UPGRADE, HeaderValue::from_static(PROTOCOL));
     response
-}
-
-fn problem(status: StatusCode, message: String) -> Response {
-    Problem::new(status, Code::RuntimeError, message).into_response()
 }
 
 /// Carries bytes both ways until both ends have closed or one has failed.

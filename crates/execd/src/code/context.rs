@@ -11,13 +11,13 @@ use futures_util::FutureExt as _;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
-use super::driver::Happening;
-use super::frame::{self, Frame};
-use super::interpreter::{Interpreter, Place};
+use super::driver::InterpreterEvent;
+use super::frame::{self, Command, Frame, Report};
+use super::interpreter::{Interpreter, StartOptions};
+use super::interruption::Interruption;
 use super::jupyter;
 use super::language::Language;
 use super::sink::{Channel, Sink};
-use super::stopping::Stopping;
 use crate::limits::{self, Reached};
 use crate::output::signal_name;
 use crate::process::Exit;
@@ -85,14 +85,14 @@ impl Context {
         asked: &str,
         language: Language,
         cwd: Option<String>,
-        place: Place,
+        options: StartOptions,
     ) -> Result<Arc<Self>, StartError> {
         let interrupt = Arc::new(Notify::new());
         let (runs, queue) = mpsc::channel(limits::QUEUED_RUNS);
         let mut owner = Owner {
             shared: Arc::clone(shared),
             language,
-            place,
+            options,
             driver: None,
             number: 0,
             idle_text: Vec::new(),
@@ -129,7 +129,7 @@ impl Context {
 struct Owner {
     shared: Arc<Shared>,
     language: Language,
-    place: Place,
+    options: StartOptions,
     driver: Option<Interpreter>,
     /// How many cells have been run.
     number: u64,
@@ -155,8 +155,8 @@ impl Owner {
                 None => queue.recv().await,
                 Some(driver) => tokio::select! {
                     run = queue.recv() => run,
-                    happening = driver.next() => {
-                        self.while_idle(happening);
+                    event = driver.next() => {
+                        self.while_idle(event);
                         continue;
                     }
                 },
@@ -170,7 +170,7 @@ impl Owner {
 
     async fn start(&self) -> Result<Interpreter, StartError> {
         let interpreter = self.language.interpreter().to_owned();
-        let mut driver = Interpreter::start(&self.shared, &self.language, &self.place)
+        let mut driver = Interpreter::start(&self.shared, &self.language, &self.options)
             .await
             .map_err(|source| StartError::Launch {
                 language: self.language.name().to_owned(),
@@ -178,15 +178,18 @@ impl Owner {
                 source,
             })?;
         // One that is dead already says so below.
-        let _ = driver.tell(self.language.greeting()).await;
+        let _ = driver.tell(&self.language.greeting()).await;
         let mut said = String::new();
         let ready = async {
             loop {
                 match driver.next().await {
-                    Happening::Output(_, text) => said.push_str(&text),
-                    Happening::Frame(Frame { kind: b'H', .. }) => return Ok(()),
-                    Happening::Frame(_) | Happening::TooLarge(_) => {}
-                    Happening::Died(exit) => return Err(exit),
+                    InterpreterEvent::Output(_, text) => said.push_str(&text),
+                    InterpreterEvent::Frame(Frame {
+                        kind: Report::Ready,
+                        ..
+                    }) => return Ok(()),
+                    InterpreterEvent::Frame(_) | InterpreterEvent::TooLarge(_) => {}
+                    InterpreterEvent::Died(exit) => return Err(exit),
                 }
             }
         };
@@ -206,19 +209,19 @@ impl Owner {
     }
 
     /// Threads may print, and the interpreter may be killed, while no cell runs.
-    fn while_idle(&mut self, happening: Happening) {
-        match happening {
-            Happening::Output(channel, text) => {
+    fn while_idle(&mut self, event: InterpreterEvent) {
+        match event {
+            InterpreterEvent::Output(channel, text) => {
                 let held: usize = self.idle_text.iter().map(|(_, text)| text.len()).sum();
                 if held + text.len() <= IDLE_TEXT_BYTES {
                     self.idle_text.push((channel, text));
                 }
             }
-            Happening::Died(exit) => {
+            InterpreterEvent::Died(exit) => {
                 self.driver = None;
                 self.ended = Some(exit);
             }
-            Happening::Frame(_) | Happening::TooLarge(_) => {}
+            InterpreterEvent::Frame(_) | InterpreterEvent::TooLarge(_) => {}
         }
     }
 
@@ -250,14 +253,14 @@ impl Owner {
                     sink.error(failure("InterpreterNotStarted", &message)).await;
                 } else {
                     let outcome = self.cell(&script, timeout, &sink).await;
-                    self.settle(outcome, &sink).await;
+                    self.end_run(outcome, &sink).await;
                 }
             }
         }
         sink.complete().await;
     }
 
-    async fn settle(&mut self, outcome: Outcome, sink: &Sink) {
+    async fn end_run(&mut self, outcome: Outcome, sink: &Sink) {
         match outcome {
             Outcome::Finished => {}
             Outcome::Died(exit) => {
@@ -298,79 +301,81 @@ impl Owner {
         let interrupt = Arc::clone(&self.interrupt);
         // One that came too late for the cell before must not end this one.
         let _ = interrupt.notified().now_or_never();
-        let mut clock = Clock {
+        let mut deadline = CellTimeout {
             interrupt_at: timeout.map(|timeout| Instant::now() + timeout),
             kill_at: None,
         };
-        let mut stopping = Stopping::new(language, number);
+        let mut interruption = Interruption::new(language, number);
         if driver.run(script).await.is_err() {
             // It is dead; the end of the process says how.
             driver.kill();
         }
         let mut has_failed = false;
         loop {
-            let happening = tokio::select! {
-                happening = driver.next() => stopping.polish(happening),
+            let event = tokio::select! {
+                event = driver.next() => interruption.without_shell_noise(event),
                 () = interrupt.notified() => {
-                    stopping.ask(driver).await;
+                    interruption.ask(driver).await;
                     continue;
                 }
-                () = stopping.tick() => {
-                    stopping.ask(driver).await;
+                () = interruption.tick() => {
+                    interruption.ask(driver).await;
                     continue;
                 }
-                () = clock.tick() => {
-                    if clock.strike(driver) {
-                        stopping.ask(driver).await;
+                () = deadline.tick() => {
+                    if deadline.fire(driver) {
+                        interruption.ask(driver).await;
                     }
                     continue;
                 }
             };
-            match happening {
-                Happening::Output(channel, text) => sink.text(channel, &text).await,
-                Happening::TooLarge(size) => {
+            match event {
+                InterpreterEvent::Output(channel, text) => sink.text(channel, &text).await,
+                InterpreterEvent::TooLarge(size) => {
                     sink.error(failure("ResultTooLarge", &format!(
                         "a value of {size} bytes is over RESULT_BYTES = {}; write it to a file and download that",
                         limits::RESULT_BYTES,
                     )))
                     .await;
                 }
-                Happening::Died(exit) if clock.has_struck() => {
+                InterpreterEvent::Died(exit) if deadline.has_fired() => {
                     sink.error(timed_out(timeout)).await;
                     return Outcome::Killed(exit);
                 }
-                Happening::Died(exit) => return Outcome::Died(exit),
-                Happening::Frame(frame) => match frame.kind {
-                    b'B' => stopping.began(driver).await,
-                    b'Q' => drop(driver.tell(&frame::encode(b'K', &[])).await),
-                    b'P' if stopping.is_answered(&frame) => return Outcome::Finished,
-                    b'F' => {
+                InterpreterEvent::Died(exit) => return Outcome::Died(exit),
+                InterpreterEvent::Frame(frame) => match frame.kind {
+                    Report::Begun => interruption.began(driver).await,
+                    Report::Sync => drop(driver.tell(&frame::encode(Command::Synced, &[])).await),
+                    Report::Pong if interruption.is_answered(&frame) => return Outcome::Finished,
+                    Report::Finished => {
                         // A kernel may end an interrupted cell without a word.
-                        if clock.has_struck() && !has_failed {
+                        if deadline.has_fired() && !has_failed {
                             sink.error(timed_out(timeout)).await;
                         }
-                        if stopping.finished(driver).await {
+                        if interruption.finished(driver).await {
                             return Outcome::Finished;
                         }
                     }
-                    b'S' => {
-                        let Some(status) = stopping.reported(driver, &frame).await else {
+                    Report::Status => {
+                        let Some(status) = interruption.reported(driver, &frame).await else {
                             continue;
                         };
-                        sink.text(Channel::Stderr, stopping.held()).await;
-                        if clock.has_struck() {
+                        sink.text(Channel::Stderr, interruption.held()).await;
+                        if deadline.has_fired() {
                             sink.error(timed_out(timeout)).await;
                         } else if status != 0 {
                             sink.error(ExecutionError::exit_code(status)).await;
                         }
                         return Outcome::Finished;
                     }
-                    b'E' if clock.has_struck() => {
+                    Report::Error if deadline.has_fired() => {
                         has_failed = true;
                         sink.error(timed_out(timeout)).await;
                     }
                     // Nobody can be asked: the protocol has no way to send input to a cell.
-                    b'I' => drop(driver.tell(&frame::encode(b'Z', &[])).await),
+                    Report::Prompt => {
+                        drop(driver.tell(&frame::encode(Command::NoInput, &[])).await)
+                    }
                     _ => report(frame, sink).await,
                 },
             }
@@ -379,12 +384,12 @@ impl Owner {
 }
 
 /// When a cell's time is over: first it is asked to stop, then its interpreter is killed.
-struct Clock {
+struct CellTimeout {
     interrupt_at: Option<Instant>,
     kill_at: Option<Instant>,
 }
 
-impl Clock {
+impl CellTimeout {
     async fn tick(&self) {
         match self.kill_at.or(self.interrupt_at) {
             Some(at) => tokio::time::sleep_until(at).await,
@@ -393,7 +398,7 @@ impl Clock {
     }
 
     /// Whether the cell is to be asked to stop; the second time its interpreter is killed.
-    fn strike(&mut self, driver: &mut Interpreter) -> bool {
+    fn fire(&mut self, driver: &mut Interpreter) -> bool {
         match self.interrupt_at.take() {
             Some(_) => {
                 self.kill_at = Some(Instant::now() + TIMEOUT_GRACE);
@@ -401,14 +406,14 @@ impl Clock {
             }
             None => {
                 driver.kill();
-                // Struck for the last time: only the end of the process is awaited now.
+                // Fired for the last time: only the end of the process is awaited now.
                 self.kill_at = self.kill_at.map(|at| at + START_MAX);
                 false
             }
         }
     }
 
-    fn has_struck(&self) -> bool {
+    fn has_fired(&self) -> bool {
         self.kill_at.is_some()
     }
 }
@@ -425,17 +430,17 @@ async fn report(frame: Frame, sink: &Sink) {
         .into_iter()
         .map(|field| String::from_utf8_lossy(&field).into_owned());
     match frame.kind {
-        b'R' => {
+        Report::Result => {
             let count = fields.next().and_then(|count| count.parse().ok());
             sink.value(count, values(fields)).await;
         }
-        b'D' => {
+        Report::Display => {
             // The id and whether this updates an older display: a stream of events cannot
             // change what it has sent, so an update is shown anew.
             let _ = (fields.next(), fields.next());
             sink.value(None, values(fields)).await;
         }
-        b'E' => {
+        Report::Error => {
             let (ename, evalue) = (
                 fields.next().unwrap_or_default(),
                 fields.next().unwrap_or_default(),

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use api::id::ContextId;
 
 use super::context::{Context, StartError};
-use super::interpreter::Place;
+use super::interpreter::StartOptions;
 use super::language::Language;
 use crate::limits::{self, Reached};
 use crate::process::locked;
@@ -62,8 +62,8 @@ impl Contexts {
             }));
         }
         let directory = working_directory(shared, cwd.clone()).await?;
-        let place = Place { directory, envs };
-        let context = Context::start(shared, language, known, cwd, place).await?;
+        let options = StartOptions { directory, envs };
+        let context = Context::start(shared, language, known, cwd, options).await?;
         locked(&self.all).insert(context.id.clone(), Arc::clone(&context));
         Ok(context)
     }

@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use tokio::net::UnixStream;
 use tokio::net::unix::pipe;
 
-use super::frame::{Arrived, Decoder, Frame};
+use super::frame::{Decoded, Decoder, Frame, Report};
 use super::sink::Channel;
 use crate::path::Environment;
 use crate::process::{Exit, Launch, LaunchError, Process};
@@ -35,24 +35,32 @@ const FRAMES_NUMBER: i32 = 4;
 pub(super) const READ_BYTES: usize = 64 * 1024;
 
 /// Outputs that are read ahead while a cell is handed over.
-const HAPPENED_MAX: usize = 64;
+const READ_AHEAD_MAX: usize = 64;
 
-/// What a driver is made of.
-pub(super) struct Recipe {
+/// How a driver is started.
+pub(super) struct DriverSpec {
     /// The interpreter and its arguments.
     pub(super) argv: Vec<OsString>,
     pub(super) environment: Environment,
     pub(super) directory: Option<PathBuf>,
-    /// The interpreter reads its commands from standard input, which is then the channel too.
-    pub(super) reads_channel: bool,
-    /// The driver's frames come on a second channel that blocks, because its own way of reading
+    pub(super) channels: Channels,
+}
+
+/// How frames travel between execd and a driver.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Channels {
+    /// Both ways on one socket.
+    OneSocket,
+    /// Both ways on one socket that is standard input too: the interpreter reads its commands there.
+    StandardInput,
+    /// The driver's frames come on a second socket that blocks, because the event loop that reads
     /// the first one makes that non-blocking for both directions.
-    pub(super) has_frames_apart: bool,
+    TwoSockets,
 }
 
 /// What happened in a driver.
 #[derive(Debug)]
-pub(super) enum Happening {
+pub(super) enum InterpreterEvent {
     Output(Channel, String),
     Frame(Frame),
     /// A value of this many bytes was over the limit and is not shown.
@@ -70,7 +78,7 @@ pub(super) struct Driver {
     is_channel_open: bool,
     decoder: Decoder,
     pipes: [Pipe; 2],
-    happened: VecDeque<Happening>,
+    events: VecDeque<InterpreterEvent>,
 }
 
 pub(super) struct Pipe {
@@ -83,25 +91,25 @@ pub(super) struct Pipe {
 
 impl Driver {
     /// Starts the interpreter. It says when it is ready with its first frame.
-    pub(super) async fn start(shared: &Arc<Shared>, recipe: Recipe) -> Result<Self, LaunchError> {
+    pub(super) async fn start(shared: &Arc<Shared>, spec: DriverSpec) -> Result<Self, LaunchError> {
         let (ours, theirs) = StdUnixStream::pair().map_err(LaunchError::Descriptors)?;
         let (out_read, out_write) = pipe_with(PipeFlags::CLOEXEC).map_err(descriptors)?;
         let (err_read, err_write) = pipe_with(PipeFlags::CLOEXEC).map_err(descriptors)?;
-        let stdin = match recipe.reads_channel {
-            true => theirs.try_clone().map(OwnedFd::from),
-            false => shared.processes.null(),
+        let stdin = match spec.channels {
+            Channels::StandardInput => theirs.try_clone().map(OwnedFd::from),
+            Channels::OneSocket | Channels::TwoSockets => shared.processes.null(),
         };
         let mut descriptors = vec![(theirs.into(), CHANNEL_NUMBER)];
         let mut frames = None;
-        if recipe.has_frames_apart {
+        if spec.channels == Channels::TwoSockets {
             let (ours, theirs) = StdUnixStream::pair().map_err(LaunchError::Descriptors)?;
             descriptors.push((theirs.into(), FRAMES_NUMBER));
             frames = Some(watched(ours)?);
         }
         let launch = Launch {
-            argv: recipe.argv,
-            environment: recipe.environment,
-            directory: recipe.directory,
+            argv: spec.argv,
+            environment: spec.environment,
+            directory: spec.directory,
             identity: None,
             stdio: [
                 stdin.map_err(LaunchError::Descriptors)?,
@@ -122,7 +130,7 @@ impl Driver {
                 Pipe::new(Channel::Stdout, out_read).map_err(LaunchError::Descriptors)?,
                 Pipe::new(Channel::Stderr, err_read).map_err(LaunchError::Descriptors)?,
             ],
-            happened: VecDeque::new(),
+            events: VecDeque::new(),
         })
     }
 
@@ -131,7 +139,7 @@ impl Driver {
     pub(super) async fn send(&mut self, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
             let [out, err] = &self.pipes;
-            let has_room = self.happened.len() < HAPPENED_MAX;
+            let has_room = self.events.len() < READ_AHEAD_MAX;
             tokio::select! {
                 ready = self.channel.writable() => {
                     ready?;
@@ -150,10 +158,10 @@ impl Driver {
     }
 
     /// What happens next. May be dropped and called again.
-    pub(super) async fn next(&mut self) -> Happening {
+    pub(super) async fn next(&mut self) -> InterpreterEvent {
         loop {
-            if let Some(happening) = self.happened.pop_front() {
-                return happening;
+            if let Some(event) = self.events.pop_front() {
+                return event;
             }
             let [out, err] = &self.pipes;
             let exit = tokio::select! {
@@ -165,7 +173,7 @@ impl Driver {
             if let Some(exit) = exit {
                 self.read_channel();
                 self.drain_pipes();
-                self.happened.push_back(Happening::Died(exit));
+                self.events.push_back(InterpreterEvent::Died(exit));
             }
         }
     }
@@ -200,8 +208,8 @@ impl Driver {
     fn read_pipe(&mut self, index: usize) {
         let pipe = &mut self.pipes[index];
         if let Some(text) = pipe.read(READ_BYTES) {
-            self.happened
-                .push_back(Happening::Output(pipe.channel, text));
+            self.events
+                .push_back(InterpreterEvent::Output(pipe.channel, text));
         }
     }
 
@@ -214,8 +222,8 @@ impl Driver {
                 let before = left;
                 if let Some(text) = pipe.read(left.min(READ_BYTES)) {
                     left = left.saturating_sub(text.len().max(1));
-                    self.happened
-                        .push_back(Happening::Output(pipe.channel, text));
+                    self.events
+                        .push_back(InterpreterEvent::Output(pipe.channel, text));
                 }
                 if left == before {
                     break;
@@ -226,7 +234,7 @@ impl Driver {
 
     fn read_channel(&mut self) {
         let mut buffer = [0; 16 * 1024];
-        let mut is_garbled = false;
+        let mut is_malformed = false;
         while self.is_channel_open {
             match read_now(self.incoming(), &mut buffer, UnixStream::try_read) {
                 Ok(0) => {
@@ -235,7 +243,7 @@ impl Driver {
                 }
                 Ok(size) => {
                     if self.decoder.push(&buffer[..size]).is_err() {
-                        is_garbled = true;
+                        is_malformed = true;
                         break;
                     }
                     if size < buffer.len() {
@@ -247,16 +255,16 @@ impl Driver {
         }
         while let Some(arrived) = self.decoder.next() {
             self.drain_pipes();
-            self.happened.push_back(match arrived {
-                Arrived::Frame(frame) if frame.kind == b'Q' && self.frames.is_some() => {
+            self.events.push_back(match arrived {
+                Decoded::Frame(frame) if frame.kind == Report::Sync && self.frames.is_some() => {
                     self.acknowledge(&frame);
                     continue;
                 }
-                Arrived::Frame(frame) => Happening::Frame(frame),
-                Arrived::TooLarge(size) => Happening::TooLarge(size),
+                Decoded::Frame(frame) => InterpreterEvent::Frame(frame),
+                Decoded::TooLarge(size) => InterpreterEvent::TooLarge(size),
             });
         }
-        if is_garbled || !self.is_channel_open {
+        if is_malformed || !self.is_channel_open {
             // Nothing can be run in it any more.
             self.is_channel_open = false;
             self.kill();

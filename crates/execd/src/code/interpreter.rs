@@ -4,14 +4,14 @@ use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::driver::{Driver, Happening};
+use super::driver::{Driver, InterpreterEvent};
 use super::jupyter::{self, Kernel};
 use super::language::Language;
 use crate::state::Shared;
 
 /// Where an interpreter runs, also when it is started again.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct StartOptions {
     pub(super) directory: Option<PathBuf>,
     /// Variables over those of the sandbox.
     pub(super) envs: Vec<(String, String)>,
@@ -28,23 +28,23 @@ impl Interpreter {
     pub(super) async fn start(
         shared: &Arc<Shared>,
         language: &Language,
-        place: &Place,
+        options: &StartOptions,
     ) -> Result<Self, jupyter::Error> {
-        let environment = crate::command::environment(shared, &place.envs);
-        let directory = place.directory.clone();
+        let environment = crate::command::environment(shared, &options.envs);
+        let directory = options.directory.clone();
         match language {
             Language::Kernel(spec) => {
                 let mut environment = spec.environment(environment);
                 // What was asked for this context weighs more than what the kernel wants.
-                for (name, value) in &place.envs {
+                for (name, value) in &options.envs {
                     environment.set(name, value);
                 }
                 let kernel = Kernel::start(shared, spec, environment, directory).await?;
                 Ok(Self::Kernel(Box::new(kernel)))
             }
-            language => {
-                let recipe = language.recipe(environment, directory);
-                let driver = Driver::start(shared, recipe).await?;
+            Language::BuiltIn(language) => {
+                let spec = language.driver(environment, directory);
+                let driver = Driver::start(shared, spec).await?;
                 Ok(Self::Driver(Box::new(driver)))
             }
         }
@@ -70,7 +70,7 @@ impl Interpreter {
     }
 
     /// What happens next. May be dropped and called again.
-    pub(super) async fn next(&mut self) -> Happening {
+    pub(super) async fn next(&mut self) -> InterpreterEvent {
         match self {
             Self::Driver(driver) => driver.next().await,
             Self::Kernel(kernel) => kernel.next().await,

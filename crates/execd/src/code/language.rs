@@ -1,4 +1,4 @@
-//! Which languages there are, how each is started and what it is told.
+//! Which languages there are, how each is started and what it is told: one row of [`BUILT_IN`] each.
 //!
 //! All need nothing in the image but the interpreter itself. Python and Node run a driver of
 //! ours that speaks frames. Bash is an interactive shell that reads its commands from the
@@ -9,9 +9,9 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use super::driver::Recipe;
-use super::frame;
-use super::javascript;
+use super::driver::{Channels, DriverSpec};
+use super::frame::{self, Command, Report};
+use super::javascript::{self, Dialect, SyntaxError};
 use super::jupyter::{Kernelspec, Kernelspecs};
 use crate::path::Environment;
 
@@ -21,43 +21,94 @@ const NODE: &str = include_str!("drivers/node.js");
 /// Compiles the driver.
 const PYTHON_BOOT: &str = include_str!("drivers/boot.py");
 
-/// No prompts, no history; then the frame that says ready.
-const BASH_GREETING: &str = "PS1=; PS2=; unset HISTFILE; set +o history 2>/dev/null\n\
-    { command printf '\\0\\0\\0\\001H' >&3; } 2>/dev/null\n";
+const NODE_ARGV: &[&str] = &["node", "--no-warnings", "-e", NODE, "--", "3", "4"];
+
+/// A language with a driver of ours. To add one is to add a row to [`BUILT_IN`].
+#[derive(Debug)]
+pub(super) struct BuiltIn {
+    name: &'static str,
+    /// The interpreter, which must be in the image, and its arguments.
+    argv: &'static [&'static str],
+    channels: Channels,
+    interrupts: Interrupts,
+    /// What the driver is told first.
+    greeting: fn() -> Vec<u8>,
+    /// What the driver is told to run the cell with this number, or why the text is not a cell.
+    cell: fn(u64, &str) -> Result<Vec<u8>, SyntaxError>,
+}
+
+/// How an interpreter takes interrupts; `interruption.rs` says why they differ.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Interrupts {
+    /// One SIGINT, taken only once the cell has begun.
+    SignalOnceBegun,
+    /// A frame, and SIGINT only for a cell that does not let the driver read it.
+    FrameThenSignal,
+    /// SIGINT, again and again, to a shell that may throw its input away.
+    InteractiveShell,
+    /// As the kernel's own specification says.
+    Kernel,
+}
+
+static BUILT_IN: [BuiltIn; 4] = [
+    BuiltIn {
+        name: "python",
+        argv: &["python3", "-c", PYTHON_BOOT, "3", PYTHON],
+        channels: Channels::OneSocket,
+        interrupts: Interrupts::SignalOnceBegun,
+        greeting: Vec::new,
+        cell: |_, code| Ok(execute(code)),
+    },
+    BuiltIn {
+        name: "javascript",
+        argv: NODE_ARGV,
+        channels: Channels::TwoSockets,
+        interrupts: Interrupts::FrameThenSignal,
+        greeting: Vec::new,
+        cell: |_, code| Ok(execute(&javascript::to_script(code, Dialect::JavaScript)?)),
+    },
+    BuiltIn {
+        name: "typescript",
+        argv: NODE_ARGV,
+        channels: Channels::TwoSockets,
+        interrupts: Interrupts::FrameThenSignal,
+        greeting: Vec::new,
+        cell: |_, code| Ok(execute(&javascript::to_script(code, Dialect::TypeScript)?)),
+    },
+    BuiltIn {
+        name: "bash",
+        argv: &["bash", "--noprofile", "--norc", "--noediting", "-i", "+H"],
+        channels: Channels::StandardInput,
+        interrupts: Interrupts::InteractiveShell,
+        greeting: bash_greeting,
+        cell: |number, code| Ok(bash_cell(number, code)),
+    },
+];
 
 /// A language that this sandbox may run.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(super) enum Language {
-    Python,
-    JavaScript,
-    TypeScript,
-    Bash,
+    BuiltIn(&'static BuiltIn),
     Kernel(Arc<Kernelspec>),
 }
 
 impl Language {
-    const BUILT_IN: [Self; 4] = [Self::Python, Self::JavaScript, Self::TypeScript, Self::Bash];
-
     /// The language of that name, or the names there are. Blocks on the disk when it is not
     /// built in.
     pub(super) fn find(name: &str, environment: &Environment) -> Result<Self, Vec<String>> {
-        let mut built_in = Self::BUILT_IN.into_iter();
-        if let Some(language) = built_in.find(|language| language.name() == name) {
-            return Ok(language);
+        if let Some(language) = BUILT_IN.iter().find(|language| language.name == name) {
+            return Ok(Self::BuiltIn(language));
         }
         let kernels = Kernelspecs::look(environment);
         kernels.find(name).map(Self::Kernel).ok_or_else(|| {
-            let names = Self::BUILT_IN.iter().map(Self::name);
+            let names = BUILT_IN.iter().map(|language| language.name);
             names.chain(kernels.names()).map(str::to_owned).collect()
         })
     }
 
     pub(super) fn name(&self) -> &str {
         match self {
-            Self::Python => "python",
-            Self::JavaScript => "javascript",
-            Self::TypeScript => "typescript",
-            Self::Bash => "bash",
+            Self::BuiltIn(language) => language.name,
             Self::Kernel(spec) => &spec.name,
         }
     }
@@ -65,56 +116,69 @@ impl Language {
     /// The program that must be in the image.
     pub(super) fn interpreter(&self) -> &str {
         match self {
-            Self::Python => "python3",
-            Self::JavaScript | Self::TypeScript => "node",
-            Self::Bash => "bash",
+            Self::BuiltIn(language) => language.argv[0],
             Self::Kernel(spec) => spec.program(),
         }
     }
 
-    /// How to start its driver.
-    pub(super) fn recipe(&self, environment: Environment, directory: Option<PathBuf>) -> Recipe {
-        let words: &[&str] = match self {
-            Self::Python => &["python3", "-c", PYTHON_BOOT, "3", PYTHON],
-            Self::JavaScript | Self::TypeScript => {
-                &["node", "--no-warnings", "-e", NODE, "--", "3", "4"]
-            }
-            Self::Bash => &["bash", "--noprofile", "--norc", "--noediting", "-i", "+H"],
-            Self::Kernel(_) => unreachable!("a kernel has no driver"),
-        };
-        let argv = words.iter().map(OsString::from).collect();
-        Recipe {
-            argv,
-            environment,
-            directory,
-            reads_channel: *self == Self::Bash,
-            has_frames_apart: matches!(self, Self::JavaScript | Self::TypeScript),
+    pub(super) fn interrupts(&self) -> Interrupts {
+        match self {
+            Self::BuiltIn(language) => language.interrupts,
+            Self::Kernel(_) => Interrupts::Kernel,
         }
     }
 
     /// What it is told first.
-    pub(super) fn greeting(&self) -> &'static [u8] {
+    pub(super) fn greeting(&self) -> Vec<u8> {
         match self {
-            Self::Python | Self::JavaScript | Self::TypeScript | Self::Kernel(_) => b"",
-            Self::Bash => BASH_GREETING.as_bytes(),
+            Self::BuiltIn(language) => (language.greeting)(),
+            Self::Kernel(_) => Vec::new(),
         }
     }
 
     /// What it is told to run a cell, or why the text is not a cell of this language.
-    pub(super) fn cell(&self, number: u64, code: &str) -> Result<Vec<u8>, javascript::SyntaxError> {
-        let script = match self {
-            Self::Kernel(_) => return Ok(code.into()),
-            Self::Python => code.to_owned(),
-            Self::JavaScript => javascript::to_script(code, javascript::Dialect::JavaScript)?,
-            Self::TypeScript => javascript::to_script(code, javascript::Dialect::TypeScript)?,
-            Self::Bash => {
-                let quoted = code.replace('\0', "").replace('\'', r"'\''");
-                let report = bash_report(number);
-                return Ok(format!("command eval '{quoted}' 3>&- </dev/null\n\n{report}").into());
-            }
-        };
-        Ok(frame::encode(b'X', &[script.as_bytes()]))
+    pub(super) fn cell(&self, number: u64, code: &str) -> Result<Vec<u8>, SyntaxError> {
+        match self {
+            Self::BuiltIn(language) => (language.cell)(number, code),
+            Self::Kernel(_) => Ok(code.into()),
+        }
     }
+}
+
+impl BuiltIn {
+    /// How to start its driver.
+    pub(super) fn driver(
+        &self,
+        environment: Environment,
+        directory: Option<PathBuf>,
+    ) -> DriverSpec {
+        DriverSpec {
+            argv: self.argv.iter().map(OsString::from).collect(),
+            environment,
+            directory,
+            channels: self.channels,
+        }
+    }
+}
+
+fn execute(script: &str) -> Vec<u8> {
+    frame::encode(Command::Execute, &[script.as_bytes()])
+}
+
+/// No prompts, no history; then the frame that says ready.
+fn bash_greeting() -> Vec<u8> {
+    let ready = char::from(Report::Ready.letter());
+    format!(
+        "PS1=; PS2=; unset HISTFILE; set +o history 2>/dev/null\n\
+         {{ command printf '\\0\\0\\0\\001{ready}' >&3; }} 2>/dev/null\n"
+    )
+    .into()
+}
+
+fn bash_cell(number: u64, code: &str) -> Vec<u8> {
+    let quoted = code.replace('\0', "").replace('\'', r"'\''");
+    let report = bash_report(number);
+    format!("command eval '{quoted}' 3>&- </dev/null\n\n{report}").into()
 }
 
 /// What a shell is told after an interrupt: it throws away the input it has read, and with it the
@@ -138,8 +202,9 @@ pub(super) fn bash_mark(mark: u32) -> Vec<u8> {
 
 /// Both numbers have a fixed width, because `printf` cannot count the bytes of its own output.
 fn report_line(number: u64) -> String {
+    let status = char::from(Report::Status.letter());
     format!(
-        "{{ command printf '\\0\\0\\0\\017S\\0\\0\\0\\012{number:06} %03d' \"$?\" >&3; }} 2>/dev/null\n"
+        "{{ command printf '\\0\\0\\0\\017{status}\\0\\0\\0\\012{number:06} %03d' \"$?\" >&3; }} 2>/dev/null\n"
     )
 }
 

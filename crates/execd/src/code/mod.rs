@@ -18,13 +18,13 @@ mod contexts;
 mod driver;
 mod frame;
 mod interpreter;
+mod interruption;
 mod javascript;
 mod jupyter;
 mod language;
-mod ready;
+mod probe;
 mod routes;
 mod sink;
-mod stopping;
 
-pub(crate) use ready::answer_probe;
+pub(crate) use probe::answer_probe;
 pub(crate) use routes::router;

@@ -1,6 +1,6 @@
-//! Commands: one process each, with its output kept by id for as long as the limits allow.
+//! Commands: one process each, with its output history by id for as long as the limits allow.
 
-mod kept;
+mod history;
 mod request;
 mod routes;
 mod run;
@@ -22,7 +22,7 @@ pub(crate) use routes::router;
 use crate::limits;
 use crate::output::Journal;
 use crate::process::{Process, locked};
-use kept::Kept;
+use history::CommandHistory;
 
 /// What an interrupted command gets between SIGTERM and SIGKILL, as in the reference.
 const INTERRUPT_GRACE: Duration = Duration::from_secs(3);
@@ -32,7 +32,7 @@ const EXIT_NOT_STARTED: i32 = 255;
 
 /// All commands, running and finished.
 pub(crate) struct Commands {
-    kept: Mutex<Kept>,
+    history: Mutex<CommandHistory>,
     /// Who may run; [`limits::COMMANDS`].
     slots: Arc<Semaphore>,
 }
@@ -72,30 +72,30 @@ pub(crate) enum InterruptError {
 impl Commands {
     pub(crate) fn new() -> Self {
         Self {
-            kept: Mutex::new(Kept::default()),
+            history: Mutex::new(CommandHistory::default()),
             slots: Arc::new(Semaphore::new(limits::COMMANDS)),
         }
     }
 
-    /// The command, while its output is kept.
+    /// The command, while its output is history.
     pub(crate) fn find(&self, id: &str) -> Option<Arc<Command>> {
-        locked(&self.kept).find(id)
+        locked(&self.history).find(id)
     }
 
     fn status(&self, id: &str) -> Option<CommandStatus> {
-        locked(&self.kept).status(id)
+        locked(&self.history).status(id)
     }
 
     fn list(&self) -> Vec<CommandStatus> {
-        locked(&self.kept).list()
+        locked(&self.history).list()
     }
 
     fn add(&self, command: &Arc<Command>) {
-        locked(&self.kept).add(command);
+        locked(&self.history).add(command);
     }
 
-    fn settle(&self, command: &Command) {
-        locked(&self.kept).finished(command);
+    fn record_finished(&self, command: &Command) {
+        locked(&self.history).finished(command);
     }
 }
 
@@ -115,7 +115,7 @@ impl Command {
         }
     }
 
-    /// Ends the command: SIGTERM to its group, and SIGKILL when it does not end in time.
+    /// PipeEnds the command: SIGTERM to its group, and SIGKILL when it does not end in time.
     /// Returns when it has ended.
     pub(crate) async fn interrupt(&self) -> Result<(), InterruptError> {
         let Some(process) = &self.process else {

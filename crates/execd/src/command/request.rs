@@ -17,7 +17,7 @@ use crate::state::Shared;
 use crate::sys::spawn::Identity;
 
 /// A request that makes sense.
-pub(super) struct Order {
+pub(super) struct CommandSpec {
     pub(super) content: String,
     pub(super) program: Program,
     pub(super) cwd: Option<String>,
@@ -60,7 +60,7 @@ pub(super) enum Error {
     Directory { path: String, reason: String },
 }
 
-impl TryFrom<RunCommandRequest> for Order {
+impl TryFrom<RunCommandRequest> for CommandSpec {
     type Error = Error;
 
     fn try_from(request: RunCommandRequest) -> Result<Self, Error> {
@@ -157,7 +157,7 @@ impl From<DirectoryError> for Error {
 }
 
 /// The daemon's ends of a launched command's pipes.
-pub(super) struct Ends {
+pub(super) struct PipeEnds {
     pub(super) stdin: Option<OwnedFd>,
     pub(super) stdout: OwnedFd,
     pub(super) stderr: OwnedFd,
@@ -166,33 +166,33 @@ pub(super) struct Ends {
 /// Everything that is needed to start, short of starting. Blocks.
 pub(super) fn prepare(
     shared: &Arc<Shared>,
-    order: &Order,
-) -> Result<Result<(Launch, Ends), LaunchError>, Error> {
+    spec: &CommandSpec,
+) -> Result<Result<(Launch, PipeEnds), LaunchError>, Error> {
     let mut environment = environment(shared, &[]);
-    let identity = order.user.and_then(|(uid, gid)| {
+    let identity = spec.user.and_then(|(uid, gid)| {
         let accounts = Accounts::load();
-        adopt_home(&mut environment, &accounts, uid);
+        set_home(&mut environment, &accounts, uid);
         identity(&accounts, uid, gid)
     });
-    for (name, value) in &order.envs {
+    for (name, value) in &spec.envs {
         environment.set(name, value);
     }
-    let directory = order
+    let directory = spec
         .cwd
         .as_deref()
         .map(|cwd| directory(cwd, &environment))
         .transpose()?;
-    Ok(assemble(shared, order, environment, directory, identity))
+    Ok(assemble(shared, spec, environment, directory, identity))
 }
 
 fn assemble(
     shared: &Arc<Shared>,
-    order: &Order,
+    spec: &CommandSpec,
     environment: Environment,
     directory: Option<PathBuf>,
     identity: Option<Identity>,
-) -> Result<(Launch, Ends), LaunchError> {
-    let argv = match &order.program {
+) -> Result<(Launch, PipeEnds), LaunchError> {
+    let argv = match &spec.program {
         Program::Argv(argv) => argv.iter().map(OsString::from).collect(),
         Program::Shell(text) => {
             let shell = process::find_shell(&environment)?;
@@ -201,7 +201,7 @@ fn assemble(
     };
     let failed = LaunchError::Descriptors;
     let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|error| failed(error.into()));
-    let (input, stdin) = match order.stdin {
+    let (input, stdin) = match spec.stdin {
         Some(_) => pipe().map(|(read, write)| (read, Some(write)))?,
         None => (shared.processes.null().map_err(failed)?, None),
     };
@@ -218,7 +218,7 @@ fn assemble(
     };
     Ok((
         launch,
-        Ends {
+        PipeEnds {
             stdin,
             stdout,
             stderr,
@@ -243,7 +243,7 @@ fn identity(accounts: &Accounts, uid: u32, gid: Option<u32>) -> Option<Identity>
 }
 
 /// Another user's command must not write into the daemon's home.
-fn adopt_home(environment: &mut Environment, accounts: &Accounts, uid: u32) {
+fn set_home(environment: &mut Environment, accounts: &Accounts, uid: u32) {
     if rustix::process::geteuid().as_raw() == uid {
         return;
     }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use api::error::ErrorCode;
 use api::exec::command::{
     CommandStatus, InterruptQuery, LOGS_CURSOR_HEADER, LogsQuery, ResumeQuery, RunCommandRequest,
     StdinQuery, StdinResponse,
@@ -13,14 +12,13 @@ use axum::extract::{Path, Query, State};
 use axum::response::Response;
 use axum::routing::{get, post};
 use futures_util::StreamExt as _;
-use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 
-use super::request::Order;
-use super::run::{self, Refusal};
+use super::request::CommandSpec;
+use super::run::{self, StartError};
 use super::{Command, InterruptError};
 use crate::http::{Json, Problem};
-use crate::output::{self, Gone, Opening, Shape};
+use crate::output::{self, EventShape, EventsGone, StreamStart};
 use crate::state::Shared;
 
 /// Tells where the answered logs begin, which is later than asked for when the output
@@ -45,11 +43,11 @@ async fn run(
     headers: HeaderMap,
     Json(request): Json<RunCommandRequest>,
 ) -> Answer<Response> {
-    let order =
-        Order::try_from(request).map_err(|error| Problem::bad_request(error.to_string()))?;
-    let command = run::start(&shared, order).await?;
+    let spec =
+        CommandSpec::try_from(request).map_err(|error| Problem::bad_request(error.to_string()))?;
+    let command = run::start(&shared, spec).await?;
     command.respond(
-        Shape::of(&headers),
+        EventShape::of(&headers),
         0,
         command.is_background && command.process.is_some(),
     )
@@ -69,13 +67,10 @@ async fn interrupt(
         return command.interrupt().await.map_err(Problem::from);
     }
     if let Some(session) = shared.sessions.find(&id) {
-        return session.interrupt().await.map_err(|error| {
-            Problem::new(
-                StatusCode::CONFLICT,
-                ErrorCode::RuntimeError,
-                error.to_string(),
-            )
-        });
+        return session
+            .interrupt()
+            .await
+            .map_err(|error| Problem::conflict(error.to_string()));
     }
     if shared.commands.status(&id).is_some() {
         return Err(InterruptError::NotRunning.into());
@@ -99,7 +94,7 @@ async fn logs(
     Path(id): Path<String>,
     Query(query): Query<LogsQuery>,
 ) -> Answer<Response> {
-    let command = whole(&shared, &id)?;
+    let command = find_with_output(&shared, &id)?;
     let logs = output::read_logs(&command.journal, query.offset());
     let mut response = Response::new(logs.body);
     let headers = response.headers_mut();
@@ -124,7 +119,7 @@ async fn resume(
     let Query(query) = query.map_err(|_| {
         Problem::bad_request("after is the number (seq) of the last event that was seen")
     })?;
-    whole(&shared, &id)?.respond(Shape::Present, query.after.unwrap_or(0), false)
+    find_with_output(&shared, &id)?.respond(EventShape::Present, query.after.unwrap_or(0), false)
 }
 
 async fn write_stdin(
@@ -133,7 +128,7 @@ async fn write_stdin(
     Query(query): Query<StdinQuery>,
     body: Body,
 ) -> Answer<axum::Json<StdinResponse>> {
-    let command = whole(&shared, &id)?;
+    let command = find_with_output(&shared, &id)?;
     let mut stdin = command.stdin.lock().await;
     let Some(pipe) = stdin.as_mut() else {
         return Err(stdin_failed(
@@ -160,24 +155,22 @@ async fn write_stdin(
 }
 
 impl Command {
-    fn respond(&self, shape: Shape, after: u64, is_detached: bool) -> Answer<Response> {
-        let opening = Opening {
+    fn respond(&self, shape: EventShape, after: u64, is_detached: bool) -> Answer<Response> {
+        let start = StreamStart {
             id: self.id.to_string(),
             started_ms: self.started_at.as_millisecond(),
             shape,
             after,
             is_detached,
         };
-        Ok(output::respond(&self.journal, &opening)?)
+        Ok(output::respond(&self.journal, &start)?)
     }
 }
 
 /// The command with its output, or why there is none.
-fn whole(shared: &Shared, id: &str) -> Answer<Arc<Command>> {
+fn find_with_output(shared: &Shared, id: &str) -> Answer<Arc<Command>> {
     shared.commands.find(id).ok_or_else(|| match shared.commands.status(id) {
-        Some(_) => Problem::new(
-            StatusCode::GONE,
-            ErrorCode::EventGone,
+        Some(_) => Problem::gone(
             format!("the output of command {id} is no longer kept (KEPT_MEMORY_BYTES, KEPT_FILE_BYTES); its status is"),
         ),
         None => no_such(id),
@@ -189,30 +182,29 @@ fn no_such(id: &str) -> Problem {
 }
 
 fn stdin_failed(message: &str) -> Problem {
-    Problem::new(StatusCode::CONFLICT, ErrorCode::StdinWriteFailed, message)
+    Problem::stdin_failed(message)
 }
 
-impl From<Refusal> for Problem {
-    fn from(refusal: Refusal) -> Self {
-        match refusal {
-            Refusal::Request(error) => Self::bad_request(error.to_string()),
-            Refusal::Limit(limit) => limit.into(),
+impl From<StartError> for Problem {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Request(error) => Self::bad_request(error.to_string()),
+            StartError::Limit(limit) => limit.into(),
         }
     }
 }
 
 impl From<InterruptError> for Problem {
     fn from(error: InterruptError) -> Self {
-        let status = match error {
-            InterruptError::NotRunning => StatusCode::CONFLICT,
-            InterruptError::Unkillable => StatusCode::INTERNAL_SERVER_ERROR,
-        };
-        Self::new(status, ErrorCode::RuntimeError, error.to_string())
+        match error {
+            InterruptError::NotRunning => Self::conflict(error.to_string()),
+            InterruptError::Unkillable => Self::runtime(error.to_string()),
+        }
     }
 }
 
-impl From<Gone> for Problem {
-    fn from(gone: Gone) -> Self {
-        Self::new(StatusCode::GONE, ErrorCode::EventGone, gone.to_string())
+impl From<EventsGone> for Problem {
+    fn from(gone: EventsGone) -> Self {
+        Self::gone(gone.to_string())
     }
 }

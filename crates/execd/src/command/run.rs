@@ -11,7 +11,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::{OwnedSemaphorePermit, oneshot, watch};
 use tokio::time::Instant;
 
-use super::request::{self, Ends, Order, Stdin};
+use super::request::{self, CommandSpec, PipeEnds, Stdin};
 use super::{Command, EXIT_NOT_STARTED, Finished};
 use crate::limits::{self, Reached};
 use crate::output::{Channel, Ending, Journal, Pump, Source};
@@ -20,7 +20,7 @@ use crate::state::{self, Shared};
 
 /// Why a command was not even registered.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum Refusal {
+pub(super) enum StartError {
     #[error(transparent)]
     Request(#[from] request::Error),
     #[error(transparent)]
@@ -29,7 +29,10 @@ pub(super) enum Refusal {
 
 /// Starts the command and returns it registered. It runs in a task of its own, so nothing
 /// that happens to the request reaches it.
-pub(super) async fn start(shared: &Arc<Shared>, order: Order) -> Result<Arc<Command>, Refusal> {
+pub(super) async fn start(
+    shared: &Arc<Shared>,
+    spec: CommandSpec,
+) -> Result<Arc<Command>, StartError> {
     let slot = Arc::clone(&shared.commands.slots)
         .try_acquire_owned()
         .map_err(|_| Reached {
@@ -38,24 +41,24 @@ pub(super) async fn start(shared: &Arc<Shared>, order: Order) -> Result<Arc<Comm
             advice: "wait for a command to end, or interrupt one",
         })?;
     let (registered, wait) = oneshot::channel();
-    tokio::spawn(run(Arc::clone(shared), order, slot, registered));
+    tokio::spawn(run(Arc::clone(shared), spec, slot, registered));
     Ok(wait
         .await
         .expect("the task registers the command or says why not")?)
 }
 
 /// A launched process with the daemon's ends of its pipes.
-type Launched = Result<(Process, Ends), LaunchError>;
+type Launched = Result<(Process, PipeEnds), LaunchError>;
 
 async fn run(
     shared: Arc<Shared>,
-    order: Order,
+    spec: CommandSpec,
     slot: OwnedSemaphorePermit,
     registered: oneshot::Sender<Result<Arc<Command>, request::Error>>,
 ) {
     let begun = Instant::now();
     let started_at = Timestamp::now();
-    let (order, launched) = match launch(&shared, order).await {
+    let (spec, launched) = match launch(&shared, spec).await {
         Ok(launched) => launched,
         Err(error) => {
             let _ = registered.send(Err(error));
@@ -71,9 +74,9 @@ async fn run(
     let (pump, stdin) = ends.unzip();
     let command = Arc::new(Command {
         id: state::fresh_id::<CommandId>(),
-        content: order.content,
+        content: spec.content,
         started_at,
-        is_background: order.is_background,
+        is_background: spec.is_background,
         journal,
         process,
         stdin: Arc::new(tokio::sync::Mutex::new(stdin.flatten())),
@@ -83,19 +86,19 @@ async fn run(
         not_started(&command, &message);
     }
     shared.commands.add(&command);
-    feed(&command, order.stdin);
+    feed(&command, spec.stdin);
     // The client may have left while the process was started; the command goes on.
     let _ = registered.send(Ok(Arc::clone(&command)));
     let Some(mut pump) = pump else {
-        shared.commands.settle(&command);
+        shared.commands.record_finished(&command);
         return;
     };
-    let deadline = order.timeout.map(|timeout| begun + timeout);
+    let deadline = spec.timeout.map(|timeout| begun + timeout);
     let ending = follow(&command, &mut pump, begun, deadline).await;
     command.stdin.lock().await.take();
     pump.drain().await;
     command.journal.finish(ending);
-    shared.commands.settle(&command);
+    shared.commands.record_finished(&command);
     drop(command);
     // A child that outlives its leader may hold the pipes: reading on keeps it from being
     // killed by SIGPIPE, and its output belongs to the command's logs.
@@ -104,12 +107,15 @@ async fn run(
 }
 
 /// Prepares and starts on a thread that may block, in one go.
-async fn launch(shared: &Arc<Shared>, order: Order) -> Result<(Order, Launched), request::Error> {
+async fn launch(
+    shared: &Arc<Shared>,
+    spec: CommandSpec,
+) -> Result<(CommandSpec, Launched), request::Error> {
     let shared = Arc::clone(shared);
     tokio::task::spawn_blocking(move || {
-        let launched = request::prepare(&shared, &order)?
+        let launched = request::prepare(&shared, &spec)?
             .and_then(|(launch, ends)| Ok((shared.processes.launch_blocking(launch)?, ends)));
-        Ok((order, launched))
+        Ok((spec, launched))
     })
     .await
     .expect("preparing a command does not panic")
@@ -118,7 +124,7 @@ async fn launch(shared: &Arc<Shared>, order: Order) -> Result<(Order, Launched),
 fn watch_pipes(
     journal: &Arc<Journal>,
     process: Process,
-    ends: Ends,
+    ends: PipeEnds,
 ) -> Result<(Process, Pump, Option<pipe::Sender>), LaunchError> {
     let sources = || {
         let sources = vec![

@@ -29,19 +29,19 @@ use super::{
 };
 
 /// Archives being read or written at once. Each has a thread that waits for its client.
-const MAX_ARCHIVES: usize = 16;
+const ARCHIVES_MAX: usize = 16;
 
 /// Pieces between the thread and the connection, and the size of one.
 pub(super) const PIECES: usize = 4;
 const PIECE: usize = 256 * 1024;
 
-static ARCHIVES: Semaphore = Semaphore::const_new(MAX_ARCHIVES);
+static ARCHIVES: Semaphore = Semaphore::const_new(ARCHIVES_MAX);
 
 /// A place among the archives in work.
 pub(super) fn admit() -> Result<SemaphorePermit<'static>> {
     ARCHIVES.try_acquire().map_err(|_| Error::Busy {
-        name: "MAX_ARCHIVES",
-        limit: MAX_ARCHIVES,
+        name: "ARCHIVES_MAX",
+        limit: ARCHIVES_MAX,
         what: "archives",
     })
 }

@@ -1,7 +1,7 @@
 //! The conditional headers of a download: whether the client's copy is still good.
 
 use http::{
-    HeaderMap, HeaderValue, StatusCode,
+    HeaderMap, HeaderValue,
     header::{
         self, ETAG, HeaderName, IF_MATCH, IF_MODIFIED_SINCE, IF_NONE_MATCH, IF_RANGE,
         IF_UNMODIFIED_SINCE, LAST_MODIFIED,
@@ -21,7 +21,10 @@ pub(super) enum Verdict {
     Serve,
     /// The client's part belongs to another version: give the whole.
     ServeWhole,
-    Answer(StatusCode),
+    /// The client's copy is still good: 304.
+    NotModified,
+    /// The file is not the one the client means: 412.
+    PreconditionFailed,
 }
 
 impl Version {
@@ -57,7 +60,7 @@ impl Version {
 pub(super) fn judge(headers: &HeaderMap, version: &Version) -> Verdict {
     let text = |name: HeaderName| headers.get(name).and_then(|value| value.to_str().ok());
     let since = |name: HeaderName| text(name).and_then(date);
-    let failed = Verdict::Answer(StatusCode::PRECONDITION_FAILED);
+    let failed = Verdict::PreconditionFailed;
     match text(IF_MATCH) {
         Some(list) if !version.is_listed(list) => return failed,
         None if since(IF_UNMODIFIED_SINCE).is_some_and(|date| version.modified > date) => {
@@ -66,9 +69,9 @@ pub(super) fn judge(headers: &HeaderMap, version: &Version) -> Verdict {
         _ => {}
     }
     match text(IF_NONE_MATCH) {
-        Some(list) if version.is_listed(list) => return Verdict::Answer(StatusCode::NOT_MODIFIED),
+        Some(list) if version.is_listed(list) => return Verdict::NotModified,
         None if since(IF_MODIFIED_SINCE).is_some_and(|date| version.modified <= date) => {
-            return Verdict::Answer(StatusCode::NOT_MODIFIED);
+            return Verdict::NotModified;
         }
         _ => {}
     }
@@ -114,8 +117,8 @@ mod tests {
                 .collect();
             assert_eq!(judge(&headers, &version), expected, "{fields:?}");
         };
-        let unchanged = || Verdict::Answer(StatusCode::NOT_MODIFIED);
-        let failed = || Verdict::Answer(StatusCode::PRECONDITION_FAILED);
+        let unchanged = || Verdict::NotModified;
+        let failed = || Verdict::PreconditionFailed;
         check(&[], Verdict::Serve);
         check(&[(IF_NONE_MATCH, "\"x\", W/\"t\"")], unchanged());
         check(&[(IF_NONE_MATCH, "*")], unchanged());

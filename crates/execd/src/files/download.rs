@@ -23,11 +23,11 @@ use super::{
     lines::Lines,
     pieces::{PIECE, Pieces},
     query::Query,
-    range::{Wanted, wanted},
+    range::{ByteRange, wanted},
 };
 
 /// The most that is read of a file whose size is unknown beforehand. Kernel files are far smaller.
-const MAX_UNSIZED: usize = 16 * 1024 * 1024;
+const UNSIZED_MAX: usize = 16 * 1024 * 1024;
 
 pub(super) async fn download(
     caller: Caller,
@@ -89,7 +89,12 @@ fn whole_or_part(file: File, stat: &Stat, path: &Path, headers: &HeaderMap) -> R
     let mut answer = Response::new(Body::empty());
     version.describe(answer.headers_mut());
     let verdict = conditional::judge(headers, &version);
-    if let Verdict::Answer(status) = verdict {
+    let without_content = match verdict {
+        Verdict::NotModified => Some(StatusCode::NOT_MODIFIED),
+        Verdict::PreconditionFailed => Some(crate::http::PRECONDITION_FAILED),
+        Verdict::Serve | Verdict::ServeWhole => None,
+    };
+    if let Some(status) = without_content {
         *answer.status_mut() = status;
         return Ok(answer);
     }
@@ -98,8 +103,8 @@ fn whole_or_part(file: File, stat: &Stat, path: &Path, headers: &HeaderMap) -> R
         .filter(|_| verdict == Verdict::Serve)
         .map(|value| value.to_str().unwrap_or("?"));
     let (start, length) = match wanted(asked, size) {
-        Wanted::All => (0, size),
-        Wanted::Part { start, length } => {
+        ByteRange::All => (0, size),
+        ByteRange::Part { start, length } => {
             *answer.status_mut() = StatusCode::PARTIAL_CONTENT;
             let range = format!("bytes {start}-{}/{size}", start + length - 1);
             answer
@@ -107,7 +112,7 @@ fn whole_or_part(file: File, stat: &Stat, path: &Path, headers: &HeaderMap) -> R
                 .insert(header::CONTENT_RANGE, ascii(&range));
             (start, length)
         }
-        Wanted::Unsatisfiable => {
+        ByteRange::Unsatisfiable => {
             return Err(Error::Range {
                 range: asked.unwrap_or("").into(),
                 size,
@@ -140,7 +145,7 @@ fn read_unsized(file: &File, path: &Path) -> Result<Vec<u8>> {
     let mut content = Vec::new();
     // Always the same size: some kernel files give whole records only.
     let mut piece = vec![0; PIECE];
-    while content.len() <= MAX_UNSIZED {
+    while content.len() <= UNSIZED_MAX {
         let read = file
             .read_at(&mut piece, content.len() as u64)
             .map_err(|e| Error::io("reading", path, e))?;
@@ -150,8 +155,8 @@ fn read_unsized(file: &File, path: &Path) -> Result<Vec<u8>> {
         content.extend_from_slice(&piece[..read]);
     }
     Err(Error::Limit {
-        name: "MAX_UNSIZED",
-        limit: MAX_UNSIZED as u64,
+        name: "UNSIZED_MAX",
+        limit: UNSIZED_MAX as u64,
         what: "bytes in a file that has no size of its own",
         advice: "read it with a command instead",
     })

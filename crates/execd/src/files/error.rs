@@ -1,15 +1,14 @@
-//! What can go wrong with a file request, and how each case is told to the client.
+//! What can go wrong with a file request, in the words that the client is told.
 //!
-//! The codes are those the published clients know. Statuses say whose fault it was: the caller's
-//! (4xx) or the machine's (5xx). Nothing here logs.
+//! Their statuses and codes stand in `http/problem.rs`. Nothing here logs.
 
 use std::{io, path::PathBuf};
 
 use axum::response::{IntoResponse, Response};
-use http::{HeaderValue, StatusCode, header};
+use http::{HeaderValue, header};
 use rustix::io::Errno;
 
-use crate::http::{Code, Problem};
+use crate::http::Problem;
 
 pub(crate) type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -117,65 +116,17 @@ impl Error {
         }
     }
 
-    fn errno(&self) -> Option<Errno> {
+    pub(crate) fn errno(&self) -> Option<Errno> {
         match self {
             Self::Io { reason, .. } => reason.raw_os_error().map(Errno::from_raw_os_error),
             _ => None,
-        }
-    }
-
-    fn status(&self) -> StatusCode {
-        match self {
-            Self::MissingQuery(_)
-            | Self::BadQuery { .. }
-            | Self::BadBody(_)
-            | Self::BadPath { .. }
-            | Self::BadForm(_)
-            | Self::BadMetadata(_)
-            | Self::BadContent(_)
-            | Self::WrongKind { .. }
-            | Self::UnknownAccount(_)
-            | Self::Interrupted(_) => StatusCode::BAD_REQUEST,
-            Self::NotFound(_) => StatusCode::NOT_FOUND,
-            Self::Range { .. } => StatusCode::RANGE_NOT_SATISFIABLE,
-            Self::Identity { .. } => StatusCode::FORBIDDEN,
-            // Asking again would not help, so it is not the status that clients repeat on.
-            Self::Limit { .. } => StatusCode::UNPROCESSABLE_ENTITY,
-            Self::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
-            Self::Io { .. } => match self.errno() {
-                Some(Errno::ACCESS | Errno::PERM | Errno::ROFS) => StatusCode::FORBIDDEN,
-                Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => StatusCode::INSUFFICIENT_STORAGE,
-                _ => StatusCode::INTERNAL_SERVER_ERROR,
-            },
-            Self::Exists(_) | Self::Internal(_) => StatusCode::INTERNAL_SERVER_ERROR,
-        }
-    }
-
-    fn code(&self) -> Code {
-        match self {
-            Self::MissingQuery(_) => Code::MissingQuery,
-            Self::BadQuery { .. } | Self::BadBody(_) | Self::UnknownAccount(_) => {
-                Code::InvalidRequestBody
-            }
-            Self::BadPath { .. }
-            | Self::BadForm(_)
-            | Self::WrongKind { .. }
-            | Self::Interrupted(_) => Code::InvalidFile,
-            Self::BadMetadata(_) => Code::InvalidFileMetadata,
-            Self::BadContent(_) => Code::InvalidFileContent,
-            Self::NotFound(_) => Code::FileNotFound,
-            Self::Range { .. } => Code::Unknown,
-            Self::Identity { .. } => Code::NotSupported,
-            Self::Limit { .. } | Self::Busy { .. } => Code::LimitReached,
-            Self::Exists(_) | Self::Io { .. } | Self::Internal(_) => Code::RuntimeError,
         }
     }
 }
 
 impl IntoResponse for Error {
     fn into_response(self) -> Response {
-        let mut response =
-            Problem::new(self.status(), self.code(), self.to_string()).into_response();
+        let mut response = Problem::from(&self).into_response();
         if let Self::Range { size, .. } = self
             && let Ok(value) = HeaderValue::from_str(&format!("bytes */{size}"))
         {

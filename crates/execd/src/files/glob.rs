@@ -11,10 +11,10 @@
 use super::error::{Error, Result};
 
 /// Longer than any path the kernel takes.
-const MAX_PATTERN: usize = 4096;
+const PATTERN_MAX: usize = 4096;
 
 /// How deep alternatives may nest; deeper is a mistake or an attack on the stack.
-const MAX_NESTING: usize = 16;
+const NESTING_MAX: usize = 16;
 
 #[derive(Debug)]
 enum Step {
@@ -50,10 +50,10 @@ impl Glob {
             name: "pattern",
             why: format!("'{pattern}': {why}"),
         };
-        if pattern.len() > MAX_PATTERN {
+        if pattern.len() > PATTERN_MAX {
             return Err(Error::BadQuery {
                 name: "pattern",
-                why: format!("it is longer than {MAX_PATTERN} bytes"),
+                why: format!("it is longer than {PATTERN_MAX} bytes"),
             });
         }
         let text: Vec<char> = pattern.trim_start_matches("./").chars().collect();
@@ -101,7 +101,7 @@ impl Parser<'_> {
 
     /// Steps up to one of `stops` (not consumed) or the end.
     fn sequence(&mut self, stops: &[char], depth: usize) -> Result<Program, &'static str> {
-        if depth > MAX_NESTING {
+        if depth > NESTING_MAX {
             return Err("alternatives nest too deep");
         }
         let mut steps = Program::new();
@@ -371,7 +371,7 @@ mod tests {
             assert!(Glob::new(wrong).is_err(), "{wrong}");
         }
         assert!(Glob::new(&"{".repeat(100)).is_err());
-        assert!(Glob::new(&"a".repeat(MAX_PATTERN + 1)).is_err());
+        assert!(Glob::new(&"a".repeat(PATTERN_MAX + 1)).is_err());
     }
 
     #[test]

@@ -48,13 +48,9 @@ use serde::{
     ser::SerializeMap,
 };
 
+pub(crate) use self::error::Error;
 use self::{
-    caller::Caller,
-    error::{Error, Result},
-    glob::Glob,
-    info::FileInfo,
-    permission::Permission,
-    query::Query,
+    caller::Caller, error::Result, glob::Glob, info::FileInfo, permission::Permission, query::Query,
 };
 use crate::{http::Json, state::Shared};
 

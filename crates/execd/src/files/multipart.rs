@@ -8,16 +8,16 @@ use bytes::{Bytes, BytesMut};
 use memchr::memmem;
 
 /// The head of one part. Browsers and clients send some 200 bytes; names may be long.
-const MAX_HEAD: usize = 16 * 1024;
+const HEAD_MAX: usize = 16 * 1024;
 
 /// RFC 2046 allows boundaries of at most 70 characters.
-const MAX_BOUNDARY: usize = 70;
+const BOUNDARY_MAX: usize = 70;
 
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(super) enum Error {
     #[error("Content-Type is not multipart/form-data with a boundary")]
     ContentType,
-    #[error("the head of a form part is longer than {MAX_HEAD} bytes")]
+    #[error("the head of a form part is longer than {HEAD_MAX} bytes")]
     HeadTooLong,
     #[error("a form part has no usable Content-Disposition name")]
     NoName,
@@ -150,7 +150,7 @@ impl Multipart {
                 let _ = self.pending.split_to(blanks);
                 Ok(Some(State::Head))
             }
-            [] | [b'-'] | [b'\r'] if blanks < MAX_HEAD => Ok(None),
+            [] | [b'-'] | [b'\r'] if blanks < HEAD_MAX => Ok(None),
             _ => Err(Error::Syntax("a boundary is not followed by a line break")),
         }
     }
@@ -158,11 +158,11 @@ impl Multipart {
     /// The lines of a part's head, once they are all here.
     fn head(&mut self) -> Result<Option<Bytes>, Error> {
         match memmem::find(&self.pending, b"\r\n\r\n") {
-            Some(at) if at <= MAX_HEAD => {
+            Some(at) if at <= HEAD_MAX => {
                 let head = self.pending.split_to(at + 4);
                 Ok(Some(head))
             }
-            None if self.pending.len() <= MAX_HEAD => Ok(None),
+            None if self.pending.len() <= HEAD_MAX => Ok(None),
             _ => Err(Error::HeadTooLong),
         }
     }
@@ -199,7 +199,7 @@ fn boundary(content_type: &str) -> Option<String> {
         return None;
     }
     let value = parameter(parameters, "boundary")?;
-    let fits = !value.is_empty() && value.len() <= MAX_BOUNDARY && !value.contains(['\r', '\n']);
+    let fits = !value.is_empty() && value.len() <= BOUNDARY_MAX && !value.contains(['\r', '\n']);
     fits.then_some(value)
 }
 
@@ -322,7 +322,7 @@ mod tests {
             parts(b"--XXYY\r\n\r\n", 30),
             Err(Error::Syntax(_))
         ));
-        let long = [b"--XX\r\nx: ".as_slice(), &vec![b'y'; MAX_HEAD + 10]].concat();
+        let long = [b"--XX\r\nx: ".as_slice(), &vec![b'y'; HEAD_MAX + 10]].concat();
         assert_eq!(parts(&long, 4096), Err(Error::HeadTooLong));
         for wrong in [
             "",

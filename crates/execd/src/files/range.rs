@@ -6,7 +6,7 @@
 
 /// What a `Range` header asks for, given the size of the content.
 #[derive(Debug, PartialEq, Eq, Clone, Copy)]
-pub(super) enum Wanted {
+pub(super) enum ByteRange {
     /// No range, or one in a unit we do not serve.
     All,
     /// From `start`, `length` bytes; never empty, never beyond the end.
@@ -17,27 +17,27 @@ pub(super) enum Wanted {
     Unsatisfiable,
 }
 
-pub(super) fn wanted(header: Option<&str>, size: u64) -> Wanted {
+pub(super) fn wanted(header: Option<&str>, size: u64) -> ByteRange {
     let Some((unit, ranges)) = header.and_then(|text| text.split_once('=')) else {
         return if header.is_some() {
-            Wanted::Unsatisfiable
+            ByteRange::Unsatisfiable
         } else {
-            Wanted::All
+            ByteRange::All
         };
     };
     if !unit.trim().eq_ignore_ascii_case("bytes") {
-        return Wanted::All;
+        return ByteRange::All;
     }
     let first = ranges
         .split(',')
         .map(str::trim)
         .find(|range| !range.is_empty());
     match first.and_then(|range| bounds(range, size)) {
-        Some((start, end)) if start < end => Wanted::Part {
+        Some((start, end)) if start < end => ByteRange::Part {
             start,
             length: end - start,
         },
-        _ => Wanted::Unsatisfiable,
+        _ => ByteRange::Unsatisfiable,
     }
 }
 
@@ -69,14 +69,14 @@ mod tests {
 
     use super::*;
 
-    fn part(start: u64, length: u64) -> Wanted {
-        Wanted::Part { start, length }
+    fn part(start: u64, length: u64) -> ByteRange {
+        ByteRange::Part { start, length }
     }
 
     #[test]
     fn ranges_of_ten_bytes() {
         let of_ten = |text: &str| wanted(Some(text), 10);
-        assert_eq!(wanted(None, 10), Wanted::All);
+        assert_eq!(wanted(None, 10), ByteRange::All);
         assert_eq!(of_ten("bytes=0-3"), part(0, 4));
         assert_eq!(of_ten("bytes=3-3"), part(3, 1));
         assert_eq!(of_ten("Bytes = 4-"), part(4, 6));
@@ -84,7 +84,7 @@ mod tests {
         assert_eq!(of_ten("bytes=-40"), part(0, 10));
         assert_eq!(of_ten("bytes=5-99999999999999999999999"), part(5, 5));
         assert_eq!(of_ten("bytes=2-3, 7-8"), part(2, 2));
-        assert_eq!(of_ten("lines=1-2"), Wanted::All);
+        assert_eq!(of_ten("lines=1-2"), ByteRange::All);
         for wrong in [
             "bytes=10-",
             "bytes=-0",
@@ -96,15 +96,15 @@ mod tests {
             "bytes",
             "0-3",
         ] {
-            assert_eq!(of_ten(wrong), Wanted::Unsatisfiable, "{wrong}");
+            assert_eq!(of_ten(wrong), ByteRange::Unsatisfiable, "{wrong}");
         }
-        assert_eq!(wanted(Some("bytes=0-"), 0), Wanted::Unsatisfiable);
+        assert_eq!(wanted(Some("bytes=0-"), 0), ByteRange::Unsatisfiable);
     }
 
     proptest! {
         #[test]
         fn a_part_is_never_empty_and_never_outside(text in "bytes=[-0-9, ]{0,30}", size in any::<u64>()) {
-            if let Wanted::Part { start, length } = wanted(Some(&text), size) {
+            if let ByteRange::Part { start, length } = wanted(Some(&text), size) {
                 prop_assert!(length > 0);
                 prop_assert!(start.checked_add(length).is_some_and(|end| end <= size));
             }
@@ -113,7 +113,7 @@ mod tests {
         #[test]
         fn what_is_asked_for_is_what_is_given(size in 1u64..1000, a in 0u64..1000, b in 0u64..1000) {
             let got = wanted(Some(&format!("bytes={a}-{b}")), size);
-            let expected = if a > b || a >= size { Wanted::Unsatisfiable } else { part(a, b.min(size - 1) - a + 1) };
+            let expected = if a > b || a >= size { ByteRange::Unsatisfiable } else { part(a, b.min(size - 1) - a + 1) };
             prop_assert_eq!(got, expected);
         }
 

@@ -39,7 +39,7 @@ use super::{
 };
 
 /// How many links in a row are followed, as many as the kernel does.
-const MAX_LINKS: usize = 40;
+const LINKS_MAX: usize = 40;
 
 /// Linking an unnamed file goes through its entry here, which an image without /proc lacks.
 static HAS_PROC_FD: LazyLock<bool> = LazyLock::new(|| {
@@ -59,10 +59,10 @@ pub(super) struct Staged {
     attributes: Attributes,
     /// Closed once the content is complete and only the name is missing.
     file: Option<Arc<File>>,
-    place: Place,
+    at: StagedAt,
 }
 
-enum Place {
+enum StagedAt {
     Unnamed,
     Hidden(OsString),
     /// The target itself is being written.
@@ -105,18 +105,18 @@ impl Staged {
             mode: attributes.mode.or(old.map(|old| old.st_mode & 0o7777)),
             ..attributes
         };
-        let (file, place) = match begin_like(&directory, old.as_ref(), wish.mode.is_some()) {
+        let (file, at) = match begin_like(&directory, old.as_ref(), wish.mode.is_some()) {
             Err(Errno::ACCESS | Errno::PERM | Errno::ROFS) if old.is_some() => {
                 let flags = OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW;
                 let file = openat(&directory, &name, flags, Mode::empty());
                 (
                     file.map_err(|e| Error::io("writing", &path, e))?,
-                    Place::Direct,
+                    StagedAt::Direct,
                 )
             }
             other => other.map_err(|e| Error::io("creating", &path, e))?,
         };
-        let attributes = if matches!(place, Place::Direct) {
+        let attributes = if matches!(at, StagedAt::Direct) {
             attributes
         } else {
             wish
@@ -127,7 +127,7 @@ impl Staged {
             name,
             attributes,
             file: Some(Arc::new(file.into())),
-            place,
+            at,
         })
     }
 
@@ -144,7 +144,7 @@ impl Staged {
 
     /// Whether the old content is being overwritten, so that it cannot be read any more.
     pub(super) fn is_direct(&self) -> bool {
-        matches!(self.place, Place::Direct)
+        matches!(self.at, StagedAt::Direct)
     }
 
     /// Ends the content: mode and owner are put on the file. Unless it shall `stay_open`, its
@@ -163,8 +163,8 @@ impl Staged {
         if stay_open {
             return Ok(());
         }
-        if let Place::Unnamed = self.place {
-            self.place = Place::Hidden(self.link_hidden()?);
+        if let StagedAt::Unnamed = self.at {
+            self.at = StagedAt::Hidden(self.link_hidden()?);
         }
         self.file = None;
         Ok(())
@@ -172,10 +172,10 @@ impl Staged {
 
     /// Makes the file appear under its name.
     pub(super) fn publish(mut self) -> Result<()> {
-        let hidden = match std::mem::replace(&mut self.place, Place::Published) {
-            Place::Direct | Place::Published => return Ok(()),
-            Place::Hidden(hidden) => hidden,
-            Place::Unnamed => {
+        let hidden = match std::mem::replace(&mut self.at, StagedAt::Published) {
+            StagedAt::Direct | StagedAt::Published => return Ok(()),
+            StagedAt::Hidden(hidden) => hidden,
+            StagedAt::Unnamed => {
                 let file = self
                     .file
                     .as_ref()
@@ -190,7 +190,7 @@ impl Staged {
         match renameat(&self.directory, &hidden, &self.directory, &self.name) {
             Ok(()) => Ok(()),
             Err(error) => {
-                self.place = Place::Hidden(hidden);
+                self.at = StagedAt::Hidden(hidden);
                 // A file that is a mount point of its own, like a bind-mounted /etc/hosts.
                 if error == Errno::BUSY {
                     self.copy_over()
@@ -217,7 +217,7 @@ impl Staged {
     }
 
     fn copy_over(&self) -> Result<()> {
-        let Place::Hidden(hidden) = &self.place else {
+        let StagedAt::Hidden(hidden) = &self.at else {
             return Ok(());
         };
         let copy = || -> io::Result<()> {
@@ -247,7 +247,7 @@ impl Staged {
 
 impl Drop for Staged {
     fn drop(&mut self) {
-        if let Place::Hidden(hidden) = &self.place {
+        if let StagedAt::Hidden(hidden) = &self.at {
             // Nothing can be told to anyone here; a left-over hidden name is the worst outcome.
             let _ = unlinkat(&self.directory, hidden, AtFlags::empty());
         }
@@ -290,33 +290,33 @@ fn begin_like(
     directory: &OwnedFd,
     old: Option<&Stat>,
     private: bool,
-) -> Result<(OwnedFd, Place), Errno> {
-    let (file, place) = begin(directory, private)?;
+) -> Result<(OwnedFd, StagedAt), Errno> {
+    let (file, at) = begin(directory, private)?;
     let Some(old) = old else {
-        return Ok((file, place));
+        return Ok((file, at));
     };
     let new = fstat(&file)?;
     let kept = |had: u32, has: u32| (had != has).then_some(had);
     let (uid, gid) = (kept(old.st_uid, new.st_uid), kept(old.st_gid, new.st_gid));
     if uid.is_some() || gid.is_some() {
         let given = fchown(&file, uid.map(Uid::from_raw), gid.map(Gid::from_raw));
-        if let (Err(e), Place::Hidden(hidden)) = (given, &place) {
+        if let (Err(e), StagedAt::Hidden(hidden)) = (given, &at) {
             let _ = unlinkat(directory, hidden, AtFlags::empty());
             return Err(e);
         }
         given?;
     }
-    Ok((file, place))
+    Ok((file, at))
 }
 
 /// An unnamed file, or a hidden one where there are none. With `private`, nobody else may open the
 /// hidden one before its mode is set.
-fn begin(directory: &OwnedFd, private: bool) -> Result<(OwnedFd, Place), Errno> {
+fn begin(directory: &OwnedFd, private: bool) -> Result<(OwnedFd, StagedAt), Errno> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     let open = Mode::from_raw_mode(0o666);
     if *HAS_PROC_FD {
         match openat(directory, ".", flags | OFlags::TMPFILE, open) {
-            Ok(file) => return Ok((file, Place::Unnamed)),
+            Ok(file) => return Ok((file, StagedAt::Unnamed)),
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {}
             Err(e) => return Err(e),
         }
@@ -331,12 +331,12 @@ fn begin(directory: &OwnedFd, private: bool) -> Result<(OwnedFd, Place), Errno> 
     )
 }
 
-fn begin_hidden(directory: &OwnedFd, mode: Mode) -> Result<(OwnedFd, Place), Errno> {
+fn begin_hidden(directory: &OwnedFd, mode: Mode) -> Result<(OwnedFd, StagedAt), Errno> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW;
     loop {
         let hidden = hidden_name();
         match openat(directory, &hidden, flags, mode) {
-            Ok(file) => return Ok((file, Place::Hidden(hidden))),
+            Ok(file) => return Ok((file, StagedAt::Hidden(hidden))),
             Err(Errno::EXIST) => {}
             Err(e) => return Err(e),
         }
@@ -386,7 +386,7 @@ pub(super) fn hidden_name() -> OsString {
 /// nothing yet.
 fn through_links(path: &Path) -> Result<PathBuf> {
     let mut path = path.to_path_buf();
-    for _ in 0..MAX_LINKS {
+    for _ in 0..LINKS_MAX {
         match std::fs::read_link(&path) {
             Ok(target) => path = parent(&path).join(target),
             // Not a link, or nothing there.

@@ -32,7 +32,7 @@ use super::{
 };
 
 /// The longest list of names and the longest value of extended attributes the kernel has.
-const MAX_XATTR: usize = 64 * 1024;
+const XATTR_MAX: usize = 64 * 1024;
 
 pub(super) fn rename(from: &Path, to: &Path) -> Result<()> {
     statat(CWD, from, AtFlags::SYMLINK_NOFOLLOW).map_err(|e| Error::io("moving", from, e))?;
@@ -222,11 +222,11 @@ fn dress(from: &Path, to: &Path, stat: &Stat) -> Result<()> {
 
 /// As far as the destination's filesystem and the caller's rights allow, like mv(1).
 fn copy_xattrs(from: &Path, to: &Path) {
-    let mut names = vec![0u8; MAX_XATTR];
+    let mut names = vec![0u8; XATTR_MAX];
     let Ok(length) = llistxattr(from, &mut names) else {
         return;
     };
-    let mut value = vec![0u8; MAX_XATTR];
+    let mut value = vec![0u8; XATTR_MAX];
     for name in names[..length]
         .split(|b| *b == 0)
         .filter(|name| !name.is_empty())

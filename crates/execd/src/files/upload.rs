@@ -31,17 +31,17 @@ use super::{
 };
 
 /// One metadata part: a path of at most 4 KiB, which JSON may escape sixfold, and two names.
-const MAX_METADATA: usize = 64 * 1024;
+const METADATA_MAX: usize = 64 * 1024;
 
 /// Files in one form; what is remembered of each is some 200 bytes.
-const MAX_FILES: usize = 100_000;
+const FILES_MAX: usize = 100_000;
 
 /// Finished files that stay open until the form is complete; the others wait under a hidden name,
 /// so that a form of thousands does not use up the descriptors.
-const MAX_OPEN: usize = 64;
+const OPEN_MAX: usize = 64;
 
 /// Files that may come before their metadata; each holds a descriptor.
-const MAX_ASIDE: usize = 64;
+const ASIDE_MAX: usize = 64;
 
 /// Bytes handed to a writing thread at once. One such batch is being written while the next is
 /// filled. A quarter of it costs a fifth more processor time in hand-overs.
@@ -49,7 +49,7 @@ const BATCH: usize = 1024 * 1024;
 
 /// How much of a refused form is still read, and for how long, so that a client which sends first
 /// and listens later gets to see the answer.
-const MAX_DRAIN: usize = 16 * 1024 * 1024;
+const DRAIN_MAX: usize = 16 * 1024 * 1024;
 const DRAIN_TIME: Duration = Duration::from_secs(5);
 
 #[derive(Deserialize)]
@@ -87,7 +87,7 @@ pub(super) async fn upload(caller: Caller, headers: HeaderMap, mut body: Body) -
 /// Reads on what is left of a body that is refused, within limits.
 pub(super) async fn drain(body: &mut Body) {
     let rest = async {
-        let mut left = MAX_DRAIN;
+        let mut left = DRAIN_MAX;
         while let Some(Ok(frame)) = body.frame().await {
             let size = frame.data_ref().map_or(0, Bytes::len);
             let Some(rest) = left.checked_sub(size) else {
@@ -150,10 +150,10 @@ impl Form {
             _ => return Ok(Part::Ignored),
         };
         self.seen[kind] += 1;
-        if self.seen[kind] > MAX_FILES {
+        if self.seen[kind] > FILES_MAX {
             return Err(limit(
-                "MAX_FILES",
-                MAX_FILES,
+                "FILES_MAX",
+                FILES_MAX,
                 "files in one form",
                 "send them in several requests",
             ));
@@ -180,14 +180,14 @@ impl Form {
                 }
             }
             Part::File(incoming) => {
-                let stay_open = self.finished.len() < MAX_OPEN;
+                let stay_open = self.finished.len() < OPEN_MAX;
                 match incoming.finish(&self.caller, stay_open).await? {
                     Finished::Staged(staged) => self.finished.push(staged),
-                    Finished::Aside(_) if self.aside.len() == MAX_ASIDE => {
+                    Finished::Aside(_) if self.aside.len() == ASIDE_MAX => {
                         let advice = "send each metadata part before its file part";
                         return Err(limit(
-                            "MAX_ASIDE",
-                            MAX_ASIDE,
+                            "ASIDE_MAX",
+                            ASIDE_MAX,
                             "files before their metadata",
                             advice,
                         ));
@@ -201,7 +201,7 @@ impl Form {
 
     /// Copies a file that was kept aside to where its metadata says.
     async fn place(&mut self, metadata: Metadata, mut file: File) -> Result<()> {
-        let stay_open = self.finished.len() < MAX_OPEN;
+        let stay_open = self.finished.len() < OPEN_MAX;
         let staged = self.caller.run(move |session| {
             let mut staged = stage(session, &metadata)?;
             file.rewind()
@@ -238,9 +238,9 @@ impl Part {
     async fn take(&mut self, caller: &Caller, data: Bytes) -> Result<()> {
         match self {
             Self::Ignored => Ok(()),
-            Self::Metadata(json) if json.len() + data.len() > MAX_METADATA => {
+            Self::Metadata(json) if json.len() + data.len() > METADATA_MAX => {
                 Err(Error::BadMetadata(format!(
-                    "a metadata part is longer than MAX_METADATA = {MAX_METADATA} bytes"
+                    "a metadata part is longer than METADATA_MAX = {METADATA_MAX} bytes"
                 )))
             }
             Self::Metadata(json) => {

@@ -26,7 +26,7 @@ use crate::identity::Accounts;
 
 /// Entries in one answer. At some 230 bytes each this bounds an answer's memory to about 60 MB,
 /// while a directory of 100,000 files still fits well.
-pub(super) const MAX_ENTRIES: u64 = 250_000;
+pub(super) const ENTRIES_MAX: u64 = 250_000;
 
 /// Answers are handed on in pieces of about this size, so that a long one is never moved as a whole.
 const PIECE: usize = 256 * 1024;
@@ -52,7 +52,7 @@ impl Answer {
     fn add(&mut self, path: &[u8], stat: &Stat, accounts: &Accounts) -> Result<()> {
         if self.count == self.limit {
             return Err(Error::Limit {
-                name: "MAX_ENTRIES",
+                name: "ENTRIES_MAX",
                 limit: self.limit,
                 what: "entries in one answer",
                 advice: "ask for a smaller depth, a narrower pattern or a directory further down",
@@ -97,7 +97,7 @@ pub(super) fn list(root: &Path, depth: u64, accounts: &Accounts) -> Result<Answe
             });
         }
     }
-    let mut answer = Answer::new(MAX_ENTRIES);
+    let mut answer = Answer::new(ENTRIES_MAX);
     if depth > 0 {
         let top = open(root.as_os_str().as_bytes()).map_err(|e| Error::io("listing", root, e))?;
         let mut visit = |path: &[u8], stat: &Stat| answer.add(path, stat, accounts);
@@ -108,7 +108,7 @@ pub(super) fn list(root: &Path, depth: u64, accounts: &Accounts) -> Result<Answe
 
 /// The files below `root` whose name, or whose path relative to `root`, matches.
 pub(super) fn search(root: &Path, glob: &Glob, accounts: &Accounts) -> Result<Answer> {
-    search_within(root, glob, accounts, MAX_ENTRIES)
+    search_within(root, glob, accounts, ENTRIES_MAX)
 }
 
 fn search_within(root: &Path, glob: &Glob, accounts: &Accounts, limit: u64) -> Result<Answer> {
@@ -321,7 +321,7 @@ mod tests {
         let error = search_within(dir.path(), &glob, &Accounts::default(), 3)
             .err()
             .unwrap();
-        assert!(error.to_string().contains("MAX_ENTRIES"), "{error}");
+        assert!(error.to_string().contains("ENTRIES_MAX"), "{error}");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use api::exec::ACCESS_TOKEN_HEADER;
 use axum::body::Body;
 use axum::response::Response;
-use http::StatusCode;
 use http::header::{CONTENT_TYPE, HeaderMap, HeaderValue};
 use subtle::ConstantTimeEq as _;
 
@@ -33,7 +32,7 @@ pub(super) fn refusal() -> Response {
     let body =
         format!(r#"{{"error":"Unauthorized: invalid or missing header {ACCESS_TOKEN_HEADER}"}}"#);
     let mut response = Response::new(Body::from(body));
-    *response.status_mut() = StatusCode::UNAUTHORIZED;
+    *response.status_mut() = super::problem::UNAUTHORIZED;
     response
         .headers_mut()
         .insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

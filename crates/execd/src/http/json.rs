@@ -3,10 +3,9 @@
 
 use axum::extract::{FromRequest, Request};
 use futures_util::StreamExt as _;
-use http::StatusCode;
 use serde::de::DeserializeOwned;
 
-use super::{Code, Problem};
+use super::Problem;
 use crate::limits;
 
 /// How much of a body over the limit is read all the same, and dropped: eight times the limit is
@@ -72,14 +71,10 @@ async fn body(request: Request) -> Result<Vec<u8>, Problem> {
         }
     }
     if size > limits::JSON_BODY_BYTES {
-        return Err(Problem::new(
-            StatusCode::PAYLOAD_TOO_LARGE,
-            Code::LimitReached,
-            format!(
-                "the request body is over JSON_BODY_BYTES = {}",
-                limits::JSON_BODY_BYTES
-            ),
-        ));
+        return Err(Problem::body_too_large(format!(
+            "the request body is over JSON_BODY_BYTES = {}",
+            limits::JSON_BODY_BYTES
+        )));
     }
     Ok(kept)
 }

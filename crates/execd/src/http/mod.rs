@@ -14,8 +14,8 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::DefaultBodyLimit;
-use axum::response::{IntoResponse as _, Response};
-use http::{Method, Request, StatusCode, Uri};
+use axum::response::Response;
+use http::{Method, Request, Uri};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
@@ -24,10 +24,9 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tower::ServiceExt as _;
 
-pub(crate) use api::error::ErrorCode as Code;
 pub(crate) use auth::Token;
 pub(crate) use json::{Json, OptionalJson};
-pub(crate) use problem::Problem;
+pub(crate) use problem::{PRECONDITION_FAILED, Problem};
 
 use crate::limits;
 use crate::state::Shared;
@@ -133,23 +132,10 @@ async fn refused_accept(error: &io::Error) {
     tokio::task::yield_now().await;
 }
 
-async fn unknown_route(method: Method, uri: Uri) -> Response {
-    Problem::new(
-        StatusCode::NOT_FOUND,
-        Code::RouteNotFound,
-        format!("there is no route {method} {}", uri.path()),
-    )
-    .into_response()
+async fn unknown_route(method: Method, uri: Uri) -> Problem {
+    Problem::route_not_found(&method, &uri)
 }
 
-async fn wrong_method(method: Method, uri: Uri) -> Response {
-    Problem::new(
-        StatusCode::METHOD_NOT_ALLOWED,
-        Code::MethodNotAllowed,
-        format!(
-            "{} does not answer {method}; the Allow header lists what it answers",
-            uri.path()
-        ),
-    )
-    .into_response()
+async fn wrong_method(method: Method, uri: Uri) -> Problem {
+    Problem::method_not_allowed(&method, &uri)
 }

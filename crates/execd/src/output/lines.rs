@@ -13,12 +13,12 @@ use crate::limits;
 
 /// The shape of a client's events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum EventShape {
     Present,
     Old,
 }
 
-impl Shape {
+impl EventShape {
     /// By the client's name and version, such as `OpenSandbox-Python-SDK/0.1.10`.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
         let agent = headers
@@ -140,12 +140,12 @@ mod tests {
         let shape = |agent: &str| {
             let mut headers = HeaderMap::new();
             headers.insert(USER_AGENT, agent.parse().unwrap());
-            Shape::of(&headers)
+            EventShape::of(&headers)
         };
-        assert_eq!(shape("OpenSandbox-Python-SDK/0.1.10"), Shape::Old);
-        assert_eq!(shape("OpenSandbox-Python-SDK/1.1.1"), Shape::Present);
-        assert_eq!(shape("curl/0.9"), Shape::Present);
-        assert_eq!(Shape::of(&HeaderMap::new()), Shape::Present);
+        assert_eq!(shape("OpenSandbox-Python-SDK/0.1.10"), EventShape::Old);
+        assert_eq!(shape("OpenSandbox-Python-SDK/1.1.1"), EventShape::Present);
+        assert_eq!(shape("curl/0.9"), EventShape::Present);
+        assert_eq!(EventShape::of(&HeaderMap::new()), EventShape::Present);
     }
 
     #[test]

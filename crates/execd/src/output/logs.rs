@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use axum::body::{Body, Bytes};
 
-use super::journal::{Cursor, Found, Journal, Record, next_record};
+use super::blocks::{Cursor, Lookup, Record, next_record};
+use super::journal::Journal;
 
 /// A piece of the raw output.
 pub(crate) struct Logs {
@@ -48,12 +49,12 @@ impl Reader {
     async fn next(mut self) -> std::io::Result<Option<(Bytes, Self)>> {
         while self.cursor.raw < self.end {
             let mut stored = match self.journal.find_raw(self.cursor) {
-                Found::Records { bytes, .. } => bytes.load().await?,
-                Found::Dropped(oldest) => {
+                Lookup::Records { bytes, .. } => bytes.load().await?,
+                Lookup::Dropped(oldest) => {
                     self.cursor = oldest;
                     continue;
                 }
-                Found::Nothing | Found::End(..) => return Ok(None),
+                Lookup::Nothing | Lookup::End(..) => return Ok(None),
             };
             let mut piece = Vec::with_capacity(stored.len());
             while let Some(record) = next_record(&mut stored) {

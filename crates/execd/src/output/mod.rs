@@ -11,6 +11,7 @@
 //! watches and nothing else; without an attached client nothing stalls and the oldest
 //! output is dropped at the limit.
 
+mod blocks;
 mod encode;
 mod journal;
 mod lines;
@@ -21,8 +22,8 @@ mod stream;
 
 pub(crate) use encode::signal_name;
 pub(crate) use journal::{Channel, Ending, Journal};
-pub(crate) use lines::Shape;
+pub(crate) use lines::EventShape;
 pub(crate) use logs::read as read_logs;
 pub(crate) use pump::{Pump, Source};
 pub(crate) use spool::Spool;
-pub(crate) use stream::{Gone, Opening, respond};
+pub(crate) use stream::{EventsGone, StreamStart, respond};

@@ -10,10 +10,11 @@ use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderName, HeaderValue};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, Interval, MissedTickBehavior};
 
-use super::journal::{Attached, Cursor, Found, Journal, next_record};
-use super::lines::{OldLines, Shape};
+use super::blocks::{Cursor, Lookup, next_record};
+use super::journal::{AttachedReader, Journal};
+use super::lines::{EventShape, OldLines};
 use super::pump::now_ms;
-use super::{encode, journal::Record};
+use super::{blocks::Record, encode};
 
 /// How often a quiet stream says that it lives, as the reference daemon does.
 const PING_EVERY: Duration = Duration::from_secs(3);
@@ -28,11 +29,11 @@ const PIECES: usize = 2;
 const INIT_SEQ: u64 = 1;
 
 /// What a stream begins with.
-pub(crate) struct Opening {
+pub(crate) struct StreamStart {
     /// The text of `init`: the id to ask by.
     pub(crate) id: String,
     pub(crate) started_ms: i64,
-    pub(crate) shape: Shape,
+    pub(crate) shape: EventShape,
     /// The number of the last event the client has seen; 0 for none.
     pub(crate) after: u64,
     /// Complete at once: the command goes on in the background.
@@ -42,27 +43,27 @@ pub(crate) struct Opening {
 /// The events asked for are not kept any more; this is the oldest that is.
 #[derive(Debug, thiserror::Error)]
 #[error("the events after this one are no longer kept; the oldest that is has number {oldest}")]
-pub(crate) struct Gone {
+pub(crate) struct EventsGone {
     pub(crate) oldest: u64,
 }
 
-/// Answers with the journal's events, from the one after `opening.after` on.
-pub(crate) fn respond(journal: &Arc<Journal>, opening: &Opening) -> Result<Response, Gone> {
+/// Answers with the journal's events, from the one after `start.after` on.
+pub(crate) fn respond(journal: &Arc<Journal>, start: &StreamStart) -> Result<Response, EventsGone> {
     let cursor = journal
-        .seek_event(opening.after.saturating_add(1).max(INIT_SEQ + 1))
-        .map_err(|oldest| Gone { oldest: oldest.seq })?;
+        .seek_event(start.after.saturating_add(1).max(INIT_SEQ + 1))
+        .map_err(|oldest| EventsGone { oldest: oldest.seq })?;
     let (pieces, receiver) = mpsc::channel::<Bytes>(PIECES);
     let mut stream = Stream {
         attached: journal.attach(cursor),
         journal: Arc::clone(journal),
         cursor,
-        after: opening.after,
-        old: (opening.shape == Shape::Old).then(OldLines::default),
+        after: start.after,
+        old: (start.shape == EventShape::Old).then(OldLines::default),
         out: Vec::new(),
         pieces,
     };
-    stream.open(opening);
-    if opening.is_detached {
+    stream.open(start);
+    if start.is_detached {
         let seq = stream.numbered(INIT_SEQ + 1);
         encode::started(&mut stream.out, now_ms(), seq);
     }
@@ -75,7 +76,7 @@ pub(crate) fn respond(journal: &Arc<Journal>, opening: &Opening) -> Result<Respo
             .try_send(first.into())
             .expect("the channel is empty");
     }
-    if !opening.is_detached {
+    if !start.is_detached {
         tokio::spawn(stream.run());
     }
     Ok(event_stream(receiver))
@@ -101,7 +102,7 @@ fn event_stream(receiver: mpsc::Receiver<Bytes>) -> Response {
 
 struct Stream {
     journal: Arc<Journal>,
-    attached: Attached,
+    attached: AttachedReader,
     cursor: Cursor,
     after: u64,
     old: Option<OldLines>,
@@ -110,13 +111,13 @@ struct Stream {
 }
 
 /// The client is gone.
-struct Left;
+struct ClientLeft;
 
 impl Stream {
-    fn open(&mut self, opening: &Opening) {
+    fn open(&mut self, start: &StreamStart) {
         if self.after < INIT_SEQ {
             let seq = self.numbered(INIT_SEQ);
-            encode::init(&mut self.out, &opening.id, opening.started_ms, seq);
+            encode::init(&mut self.out, &start.id, start.started_ms, seq);
         }
         encode::ping(&mut self.out, now_ms());
     }
@@ -132,30 +133,30 @@ impl Stream {
         let _ = self.follow().await;
     }
 
-    async fn follow(&mut self) -> Result<(), Left> {
+    async fn follow(&mut self) -> Result<(), ClientLeft> {
         let mut pings = tokio::time::interval_at(Instant::now() + PING_EVERY, PING_EVERY);
         pings.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let journal = Arc::clone(&self.journal);
         loop {
             let grown = journal.grown.notified();
             match journal.find(self.cursor) {
-                Found::Records { start, bytes } => {
+                Lookup::Records { start, bytes } => {
                     self.cursor = start;
                     match bytes.load().await {
                         Ok(bytes) => self.send_records(bytes).await?,
                         Err(error) => {
                             tracing::warn!(%error, "kept output could not be read back");
-                            return Err(Left);
+                            return Err(ClientLeft);
                         }
                     }
                 }
-                Found::Dropped(oldest) => {
+                Lookup::Dropped(oldest) => {
                     // Cannot happen to a reader that is attached; ending without a last
                     // event tells the client that its stream is not complete.
                     tracing::warn!(oldest = oldest.seq, "a stream lost its place");
-                    return Err(Left);
+                    return Err(ClientLeft);
                 }
-                Found::End(ending, seq) => {
+                Lookup::End(ending, seq) => {
                     self.flush_old(now_ms());
                     if seq > self.after {
                         let seq = self.numbered(seq);
@@ -163,7 +164,7 @@ impl Stream {
                     }
                     return self.send().await;
                 }
-                Found::Nothing => self.wait(grown, &mut pings).await?,
+                Lookup::Nothing => self.wait(grown, &mut pings).await?,
             }
         }
     }
@@ -172,18 +173,18 @@ impl Stream {
         &mut self,
         grown: tokio::sync::futures::Notified<'_>,
         pings: &mut Interval,
-    ) -> Result<(), Left> {
+    ) -> Result<(), ClientLeft> {
         tokio::select! {
             () = grown => Ok(()),
             _ = pings.tick() => {
                 encode::ping(&mut self.out, now_ms());
                 self.send().await
             }
-            () = self.pieces.closed() => Err(Left),
+            () = self.pieces.closed() => Err(ClientLeft),
         }
     }
 
-    async fn send_records(&mut self, mut bytes: Bytes) -> Result<(), Left> {
+    async fn send_records(&mut self, mut bytes: Bytes) -> Result<(), ClientLeft> {
         while let Some(record) = next_record(&mut bytes) {
             self.send_record(&record).await?;
             self.cursor = self.cursor.past(&record);
@@ -193,7 +194,7 @@ impl Stream {
         Ok(())
     }
 
-    async fn send_record(&mut self, record: &Record) -> Result<(), Left> {
+    async fn send_record(&mut self, record: &Record) -> Result<(), ClientLeft> {
         if let Some(old) = &mut self.old {
             let out = &mut self.out;
             old.push(record.channel, &record.bytes, |line| {
@@ -226,11 +227,11 @@ impl Stream {
         }
     }
 
-    async fn send(&mut self) -> Result<(), Left> {
+    async fn send(&mut self) -> Result<(), ClientLeft> {
         if self.out.is_empty() {
             return Ok(());
         }
         let piece = std::mem::take(&mut self.out);
-        self.pieces.send(piece.into()).await.map_err(|_| Left)
+        self.pieces.send(piece.into()).await.map_err(|_| ClientLeft)
     }
 }

@@ -308,7 +308,8 @@ impl Drop for Process {
     }
 }
 
-/// A panic while a lock is held ends the daemon, so a poisoned lock is never seen.
+/// Locks, poisoned or not. A panic unwinds one task and the daemon goes on, so what the lock guards
+/// must be consistent at every point where code that holds it can panic.
 pub(crate) fn locked<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

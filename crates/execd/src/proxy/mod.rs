@@ -14,7 +14,6 @@ mod pool;
 
 use std::sync::Arc;
 
-use api::error::ErrorCode;
 use axum::{
     Router,
     body::Body,
@@ -27,7 +26,7 @@ use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
 
 use self::pool::Pool;
-pub(crate) use self::pool::{Failure, dial};
+pub(crate) use self::pool::{DialError, dial};
 use crate::{http::Problem, state::Shared};
 
 /// Each direction of a tunnel holds one buffer of this size: large enough that a transfer is not
@@ -66,7 +65,7 @@ async fn forward(State(pool): State<Arc<Pool>>, mut request: Request) -> Respons
     headers::for_service(&mut head.headers);
     match pool.send(port, Request::from_parts(head, body)).await {
         Ok(response) => answer(response, client),
-        Err(failure) => refusal(port, &failure),
+        Err(error) => refusal(port, &error),
     }
 }
 
@@ -118,22 +117,22 @@ async fn tunnel(client: OnUpgrade, service: OnUpgrade) {
     .await;
 }
 
-fn refusal(port: u16, failure: &Failure) -> Response {
-    match failure {
-        Failure::Refused(error) => bad_gateway(&format!(
+fn refusal(port: u16, error: &DialError) -> Response {
+    match error {
+        DialError::Refused(error) => bad_gateway(&format!(
             "nothing answers on port {port} inside the sandbox ({error}); start the service first, on 127.0.0.1, ::1 or all addresses"
         )),
-        Failure::TimedOut => bad_gateway(&format!(
+        DialError::TimedOut => bad_gateway(&format!(
             "port {port} inside the sandbox does not accept connections"
         )),
-        Failure::Broken(error) => bad_gateway(&format!(
+        DialError::Broken(error) => bad_gateway(&format!(
             "the service on port {port} broke the connection off before it answered: {error}"
         )),
     }
 }
 
 fn bad_gateway(message: &str) -> Response {
-    Problem::new(StatusCode::BAD_GATEWAY, ErrorCode::RuntimeError, message).into_response()
+    Problem::bad_gateway(message).into_response()
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use tokio::net::TcpStream;
 
 /// Connections kept per port. More than that at once are opened and closed as needed.
-const MAX_IDLE: usize = 32;
+const IDLE_MAX: usize = 32;
 
 /// How long an unused connection is kept. Below the keep-alive time of common servers, which close
 /// first otherwise and make the next request race with that.
@@ -43,7 +43,7 @@ struct Idle {
 
 /// Why there is no answer from the service.
 #[derive(Debug)]
-pub(crate) enum Failure {
+pub(crate) enum DialError {
     Refused(io::Error),
     TimedOut,
     Broken(hyper::Error),
@@ -55,7 +55,7 @@ impl Pool {
         self: &Arc<Self>,
         port: u16,
         mut request: Request,
-    ) -> Result<Response<Incoming>, Failure> {
+    ) -> Result<Response<Incoming>, DialError> {
         while let Some(mut connection) = self.take(port) {
             let again = repeated(&request);
             match connection.try_send_request(request).await {
@@ -64,7 +64,7 @@ impl Pool {
                 // what was sent is sent once more only if twice is as good as once.
                 Err(mut error) => match error.take_message().or(again) {
                     Some(unsent) => request = unsent,
-                    None => return Err(Failure::Broken(error.into_error())),
+                    None => return Err(DialError::Broken(error.into_error())),
                 },
             }
         }
@@ -72,7 +72,7 @@ impl Pool {
         let response = connection
             .send_request(request)
             .await
-            .map_err(Failure::Broken)?;
+            .map_err(DialError::Broken)?;
         Ok(self.keep_later(port, connection, response))
     }
 
@@ -103,7 +103,7 @@ impl Pool {
     fn keep(self: &Arc<Self>, port: u16, connection: SendRequest<Body>) {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         let kept = idle.connections.entry(port).or_default();
-        if kept.len() == MAX_IDLE {
+        if kept.len() == IDLE_MAX {
             kept.remove(0);
         }
         kept.push((Instant::now(), connection));
@@ -155,14 +155,14 @@ fn repeated(request: &Request) -> Option<Request> {
 }
 
 /// A new HTTP connection to whatever listens on `port`.
-async fn connect(port: u16) -> Result<SendRequest<Body>, Failure> {
+async fn connect(port: u16) -> Result<SendRequest<Body>, DialError> {
     let stream = dial(port).await?;
     let (sender, connection) = http1::Builder::new()
         // Servers that compare names by case exist; none wants them in lower case.
         .title_case_headers(true)
         .handshake(TokioIo::new(stream))
         .await
-        .map_err(Failure::Broken)?;
+        .map_err(DialError::Broken)?;
     tokio::spawn(async move {
         // Its end shows in the request that was using it, or in the pool.
         let _ = connection.with_upgrades().await;
@@ -171,11 +171,11 @@ async fn connect(port: u16) -> Result<SendRequest<Body>, Failure> {
 }
 
 /// A byte stream to whatever listens on `port`, of either address family.
-pub(crate) async fn dial(port: u16) -> Result<TcpStream, Failure> {
+pub(crate) async fn dial(port: u16) -> Result<TcpStream, DialError> {
     let stream = match open((Ipv4Addr::LOCALHOST, port).into()).await {
-        Err(Failure::Refused(first)) => match open((Ipv6Addr::LOCALHOST, port).into()).await {
+        Err(DialError::Refused(first)) => match open((Ipv6Addr::LOCALHOST, port).into()).await {
             // The first says more: a sandbox without IPv6 fails the second in its own way.
-            Err(Failure::Refused(_)) => return Err(Failure::Refused(first)),
+            Err(DialError::Refused(_)) => return Err(DialError::Refused(first)),
             other => other?,
         },
         other => other?,
@@ -185,9 +185,9 @@ pub(crate) async fn dial(port: u16) -> Result<TcpStream, Failure> {
     Ok(stream)
 }
 
-async fn open(address: SocketAddr) -> Result<TcpStream, Failure> {
+async fn open(address: SocketAddr) -> Result<TcpStream, DialError> {
     match tokio::time::timeout(CONNECT_TIME, TcpStream::connect(address)).await {
-        Ok(stream) => stream.map_err(Failure::Refused),
-        Err(_) => Err(Failure::TimedOut),
+        Ok(stream) => stream.map_err(DialError::Refused),
+        Err(_) => Err(DialError::TimedOut),
     }
 }

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use api::error::ErrorCode;
 use api::exec::pty::{ConnectQuery, CreatePtyRequest, CreatePtyResponse, PtyStatus};
 use api::id::PtyId;
 use axum::Router;
@@ -83,9 +82,7 @@ async fn connect(
 ) -> Answer<Response> {
     let pty = find(&shared, &id)?;
     if pty.is_held() && !query.wants_takeover() {
-        return Err(Problem::new(
-            StatusCode::CONFLICT,
-            ErrorCode::AlreadyConnected,
+        return Err(Problem::already_connected(
             "another client holds this terminal; connect with takeover=1 to take it over",
         ));
     }

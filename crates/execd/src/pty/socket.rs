@@ -40,7 +40,7 @@ const WRITE_LIMIT: Duration = Duration::from_secs(10);
 const REPLIES: usize = 16;
 
 /// The connection is over.
-struct Over;
+struct Closed;
 
 /// Serves the connection until either side ends it.
 pub(super) async fn serve(
@@ -90,7 +90,7 @@ impl Output {
         shell: &Shell,
         client: u64,
         mut replies: mpsc::Receiver<Message>,
-    ) -> Result<(), Over> {
+    ) -> Result<(), Closed> {
         self.replay().await?;
         let session_id = self.pty.id.clone();
         self.send(text(&ServerMessage::Connected {
@@ -118,14 +118,14 @@ impl Output {
             tokio::select! {
                 () = grown => {}
                 _ = holder.changed() => {}
-                reply = replies.recv() => self.send(reply.ok_or(Over)?).await?,
+                reply = replies.recv() => self.send(reply.ok_or(Closed)?).await?,
                 _ = pings.tick() => self.send(Message::Ping(Bytes::new())).await?,
             }
         }
     }
 
     /// What was printed before, from where the client wants it.
-    async fn replay(&mut self) -> Result<(), Over> {
+    async fn replay(&mut self) -> Result<(), Closed> {
         let replay = locked(&self.pty.inner).ring.replay(self.offset);
         let Some((start, bytes)) = replay else {
             // An offset from the future means nothing was missed.
@@ -135,7 +135,7 @@ impl Output {
         self.send_replay(start, &bytes).await
     }
 
-    async fn send_replay(&mut self, start: u64, bytes: &[u8]) -> Result<(), Over> {
+    async fn send_replay(&mut self, start: u64, bytes: &[u8]) -> Result<(), Closed> {
         let mut frame = Vec::with_capacity(bytes.len() + 9);
         frame.push(REPLAY);
         frame.extend_from_slice(&start.to_be_bytes());
@@ -145,7 +145,7 @@ impl Output {
     }
 
     /// Everything the ring has beyond what was sent.
-    async fn send_new(&mut self) -> Result<(), Over> {
+    async fn send_new(&mut self) -> Result<(), Closed> {
         loop {
             let slice = locked(&self.pty.inner)
                 .ring
@@ -177,14 +177,14 @@ impl Output {
             .map(|(exit, _)| exit)
     }
 
-    async fn send(&mut self, message: Message) -> Result<(), Over> {
+    async fn send(&mut self, message: Message) -> Result<(), Closed> {
         match tokio::time::timeout(WRITE_LIMIT, self.sink.send(message)).await {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(_) => Err(Over),
+            Ok(Err(_)) | Err(_) => Err(Closed),
         }
     }
 
-    async fn close(&mut self, code: u16, reason: &'static str) -> Result<(), Over> {
+    async fn close(&mut self, code: u16, reason: &'static str) -> Result<(), Closed> {
         let frame = CloseFrame {
             code,
             reason: reason.into(),
@@ -192,8 +192,8 @@ impl Output {
         self.send(Message::Close(Some(frame))).await?;
         tokio::time::timeout(WRITE_LIMIT, self.sink.close())
             .await
-            .map_err(|_| Over)?
-            .map_err(|_| Over)
+            .map_err(|_| Closed)?
+            .map_err(|_| Closed)
     }
 }
 
@@ -204,11 +204,11 @@ async fn receive(
     shell: &Shell,
     client: u64,
     replies: &mpsc::Sender<Message>,
-) -> Result<(), Over> {
+) -> Result<(), Closed> {
     loop {
         let message = tokio::time::timeout(SILENCE_LIMIT, stream.next()).await;
         let Ok(Some(Ok(message))) = message else {
-            return Err(Over);
+            return Err(Closed);
         };
         if *pty.holder.borrow() != client {
             // Taken over: the other half is saying so.
@@ -224,11 +224,11 @@ async fn receive(
                 None => None,
             },
             Message::Text(frame) => answer(shell, frame).await,
-            Message::Close(_) => return Err(Over),
+            Message::Close(_) => return Err(Closed),
             Message::Ping(_) | Message::Pong(_) => None,
         };
         if let Some(reply) = reply {
-            replies.send(text(&reply)).await.map_err(|_| Over)?;
+            replies.send(text(&reply)).await.map_err(|_| Closed)?;
         }
     }
 }

@@ -32,9 +32,9 @@ pub(crate) struct Sessions {
 pub(crate) struct Session {
     id: SessionId,
     runs: mpsc::Sender<Run>,
-    /// Ends the run that is under way.
+    /// PipeEnds the run that is under way.
     interrupted: Notify,
-    /// Ends the session.
+    /// PipeEnds the session.
     closed: Notify,
     state: watch::Sender<State>,
 }
@@ -86,7 +86,7 @@ impl Sessions {
 }
 
 impl Session {
-    /// Ends the run that is under way, not the session. Returns when it has ended.
+    /// PipeEnds the run that is under way, not the session. Returns when it has ended.
     pub(crate) async fn interrupt(&self) -> Result<(), InterruptError> {
         let mut state = self.state.subscribe();
         let State::Running(number) = *state.borrow_and_update() else {
@@ -100,7 +100,7 @@ impl Session {
         Ok(())
     }
 
-    /// Ends the session and waits until its shell is gone.
+    /// PipeEnds the session and waits until its shell is gone.
     async fn close(&self) {
         self.closed.notify_one();
         let _ = self

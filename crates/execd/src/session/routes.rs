@@ -22,7 +22,7 @@ use super::{Run, Session, State};
 use crate::command;
 use crate::http::{Json, OptionalJson, Problem};
 use crate::limits::{self, Reached};
-use crate::output::{self, Channel, Journal, Opening, Pump, Shape, Source};
+use crate::output::{self, Channel, EventShape, Journal, Pump, Source, StreamStart};
 use crate::process::{self, Launch, LaunchError, Process};
 use crate::state::{self, Shared};
 
@@ -79,15 +79,15 @@ async fn run(
     }
     let cwd = check_cwd(&shared, request.cwd).await?;
     let journal = Journal::new(Arc::clone(&shared.spool));
-    let opening = Opening {
+    let start = StreamStart {
         id: session.id.to_string(),
         started_ms: jiff::Timestamp::now().as_millisecond(),
-        shape: Shape::of(&headers),
+        shape: EventShape::of(&headers),
         after: 0,
         is_detached: false,
     };
     // Attached before it can run, so that no output is dropped before the client sees it.
-    let response = output::respond(&journal, &opening)?;
+    let response = output::respond(&journal, &start)?;
     let run = Run {
         code: request.command,
         cwd,
@@ -153,14 +153,14 @@ async fn start(shared: &Arc<Shared>, cwd: Option<String>) -> Answer<Shell> {
 }
 
 /// The daemon's ends of the shell's pipes.
-struct Ends {
+struct PipeEnds {
     commands: std::os::fd::OwnedFd,
     reports: std::os::fd::OwnedFd,
     stdout: std::os::fd::OwnedFd,
     stderr: std::os::fd::OwnedFd,
 }
 
-fn launch(shared: &Arc<Shared>, cwd: Option<String>) -> Answer<(Process, Ends)> {
+fn launch(shared: &Arc<Shared>, cwd: Option<String>) -> Answer<(Process, PipeEnds)> {
     let mut environment = command::environment(shared, &[]);
     for name in shell::UNWANTED {
         environment.remove(name);
@@ -195,7 +195,7 @@ fn launch(shared: &Arc<Shared>, cwd: Option<String>) -> Answer<(Process, Ends)> 
     let process = shared.processes.launch_blocking(launch).map_err(failed)?;
     Ok((
         process,
-        Ends {
+        PipeEnds {
             commands,
             reports,
             stdout,
@@ -204,7 +204,7 @@ fn launch(shared: &Arc<Shared>, cwd: Option<String>) -> Answer<(Process, Ends)> 
     ))
 }
 
-fn assemble(shared: &Arc<Shared>, process: Process, ends: Ends) -> std::io::Result<Shell> {
+fn assemble(shared: &Arc<Shared>, process: Process, ends: PipeEnds) -> std::io::Result<Shell> {
     for fd in [&ends.commands, &ends.reports] {
         rustix::io::ioctl_fionbio(fd, true)?;
     }

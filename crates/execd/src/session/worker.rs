@@ -62,7 +62,7 @@ impl Shell {
     /// Waits until the shell answers for the first time, dropping what it says before.
     pub(super) async fn greet(&mut self) -> Result<(), Exit> {
         let greeting = self.protocol.greeting();
-        match self.converse(greeting, Mark::Run(0)).await {
+        match self.exchange(greeting, Mark::Run(0)).await {
             Reported::Status(_) => {
                 self.pump.drain().await;
                 self.idle();
@@ -78,7 +78,7 @@ impl Shell {
     }
 
     /// Writes `text` and waits for the report with this mark, reading output meanwhile.
-    async fn converse(&mut self, text: String, mark: Mark) -> Reported {
+    async fn exchange(&mut self, text: String, mark: Mark) -> Reported {
         let Self {
             process,
             protocol,
@@ -101,7 +101,7 @@ impl Shell {
         }
     }
 
-    /// Ends a run that goes on, by ever harder means.
+    /// PipeEnds a run that goes on, by ever harder means.
     ///
     /// A shell that has reported may still not be ready for the next run. An interrupt that
     /// comes while it forks is taken by the shell and lost on the child, which has not yet
@@ -119,7 +119,9 @@ impl Shell {
             }
             self.process.signal_group(Signal::INT);
             let patience = STOP_STEP * 2_u32.pow(step.saturating_sub(GENTLE_STEPS));
-            match tokio::time::timeout(patience, self.settle(number, step, &mut status)).await {
+            match tokio::time::timeout(patience, self.await_settled(number, step, &mut status))
+                .await
+            {
                 Ok(Reported::Status(status)) => {
                     stray::interrupt_missed(self.process.pid(), since_ticks);
                     return Reported::Status(status);
@@ -134,18 +136,23 @@ impl Shell {
 
     /// Waits for the report of an interrupted run, then for the shell to read on. What was
     /// reported stays in `status`, because only the first report is about the run.
-    async fn settle(&mut self, number: u64, step: u32, status: &mut Option<i32>) -> Reported {
+    async fn await_settled(
+        &mut self,
+        number: u64,
+        step: u32,
+        status: &mut Option<i32>,
+    ) -> Reported {
         if status.is_none() {
             // An interrupted shell may throw its input away, and with it the line that
             // reports: it is asked again.
             let again = self.protocol.ask(Mark::Run(number));
-            match self.converse(again, Mark::Run(number)).await {
+            match self.exchange(again, Mark::Run(number)).await {
                 Reported::Status(reported) => *status = Some(reported),
                 exited @ Reported::Exited(_) => return exited,
             }
         }
         let mark = Mark::Settled(number, step);
-        match self.converse(self.protocol.ask(mark), mark).await {
+        match self.exchange(self.protocol.ask(mark), mark).await {
             Reported::Status(_) => Reported::Status(status.expect("reported above")),
             exited @ Reported::Exited(_) => exited,
         }
@@ -154,12 +161,12 @@ impl Shell {
     async fn run(&mut self, session: &Session, run: &Run, number: u64) -> Option<Exit> {
         let begun = Instant::now();
         let since_ticks = stray::now_ticks();
-        run.journal.adopt(&self.between);
+        run.journal.copy_recent(&self.between);
         self.pump.switch(Arc::clone(&run.journal));
         let text = self.protocol.run(number, run.cwd.as_deref(), &run.code);
         let deadline = run.timeout.map(|timeout| begun + timeout);
         let (reported, has_timed_out) = tokio::select! {
-            reported = self.converse(text, Mark::Run(number)) => (reported, false),
+            reported = self.exchange(text, Mark::Run(number)) => (reported, false),
             () = session.interrupted.notified() => (self.stop(number, since_ticks).await, false),
             () = reached(deadline) => (self.stop(number, since_ticks).await, true),
         };
@@ -187,7 +194,7 @@ impl Shell {
         gone
     }
 
-    /// Ends the shell: as a terminal that hangs up, then for good.
+    /// PipeEnds the shell: as a terminal that hangs up, then for good.
     async fn close(&mut self) {
         self.process.signal_group(Signal::HUP);
         self.process.signal_group(Signal::CONT);

@@ -1,7 +1,7 @@
 // The JavaScript side of a code context: runs cells one after another in one global scope.
 //
 // Started by execd as `node -e <this file> -- <commands> <frames>`, two sockets on which frames go
-// that are laid out as in python.py: commands come on the first, whenever the event loop runs, and
+// that README.md specifies: commands come on the first, whenever the event loop runs, and
 // everything else goes on the second, which blocks. execd has already turned each cell into a plain
 // script (types stripped, imports rewritten, declarations lifted to the global scope): it
 // evaluates to a function, async where the cell awaits, that returns [value] when the cell ends
@@ -22,7 +22,7 @@
   process.argv.length = 1;
   let count = 0;
   let current = null; // The cell that runs, when there is one.
-  let answer = null; // Takes the answer to a prompt, when one was asked.
+  let refusePrompt = null; // Ends a prompt that waits, when there is one.
 
   const encode = (kind, fields) => {
     const parts = [Buffer.from(kind)];
@@ -165,7 +165,7 @@
   globalThis.prompt = undefined;
   globalThis.input = (question = '') =>
     new Promise((resolve, reject) => {
-      answer = { resolve, reject };
+      refusePrompt = reject;
       send('I', question, '');
     });
 
@@ -173,10 +173,9 @@
     if (kind === 'X') return void run(fields[0].toString());
     if (kind === 'P') return send('P', fields[0]);
     if (kind === 'C') return current && end(current, tellInterrupted);
-    if (!answer) return;
-    if (kind === 'A') answer.resolve(fields[0].toString());
-    else answer.reject(new Error('this execution has no input; pass data in the code or in a file'));
-    answer = null;
+    if (kind !== 'Z' || !refusePrompt) return;
+    refusePrompt(new Error('this execution has no input; pass data in the code or in a file'));
+    refusePrompt = null;
   };
 
   let pending = Buffer.alloc(0);

@@ -6,11 +6,7 @@
 # child processes print is caught too. Everything here is written for start-up time and memory:
 # only built-in modules are imported before the first cell, the rest on first use.
 #
-# A frame is a 4-byte big-endian length, one byte that says what it is, then fields, each with a
-# 4-byte length of its own. From execd: X code | K everything is read | A answer to a prompt | Z no answer will come.
-# To execd: H ready (version) | B begun, interrupts are taken | D display (id, is-update, mime, value, ...) | L clear (wait)
-# | R result (count, mime, value, ...) | E error (name, value, traceback lines...)
-# | Q is everything read | I prompt (text, is-password) | F finished (count).
+# The frames are specified in README.md beside this file.
 #
 # Deliberately not here: magics, history, comms. Works on Python 3.6 and later.
 import sys, os, _ast, _signal, _thread, builtins
@@ -194,10 +190,8 @@ def _driver(channel, main):
         flush()
         with whole:
             send(b"I", str(prompt), "1" if password else "")
-            kind, fields = receive()
-        if kind != b"A":
-            raise EOFError("this execution has no input; pass data in the code or in a file")
-        return fields[0].decode("utf-8", "replace")
+            receive()
+        raise EOFError("this execution has no input; pass data in the code or in a file")
 
     # Figures: shown by plt.show() and at the end of a cell, then closed, as a notebook does.
 

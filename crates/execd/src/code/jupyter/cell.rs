@@ -1,4 +1,4 @@
-//! What a kernel's messages mean: the same happenings that the built-in drivers report, and when
+//! What a kernel's messages mean: the same events that the built-in drivers report, and when
 //! a cell has finished.
 //!
 //! A cell has finished when the kernel has answered the request and has said that it is idle
@@ -10,8 +10,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::message::Message;
-use crate::code::driver::Happening;
-use crate::code::frame::Frame;
+use crate::code::driver::InterpreterEvent;
+use crate::code::frame::{Frame, Report};
 use crate::code::sink::Channel;
 use crate::limits;
 
@@ -79,7 +79,7 @@ impl Cell {
     }
 
     /// What a message on the iopub or shell connection means while this cell runs.
-    pub(super) fn take(&mut self, message: &Message) -> Option<Happening> {
+    pub(super) fn take(&mut self, message: &Message) -> Option<InterpreterEvent> {
         if message.parent.as_deref() != Some(&self.request) {
             // A thread of an earlier cell may still print.
             return output(message);
@@ -102,12 +102,12 @@ impl Cell {
     }
 
     /// A later request's end was seen, so this one's can only have been lost on the way.
-    pub(super) fn is_surely_idle(&mut self) {
+    pub(super) fn assume_idle(&mut self) {
         self.is_idle = true;
     }
 
-    /// The last happenings of the cell, once it has finished.
-    pub(super) fn end(&mut self) -> Option<[Option<Happening>; 2]> {
+    /// The last events of the cell, once it has finished.
+    pub(super) fn end(&mut self) -> Option<[Option<InterpreterEvent>; 2]> {
         if !self.is_idle {
             return None;
         }
@@ -124,12 +124,12 @@ impl Cell {
             })),
         };
         let count = reply.execution_count.unwrap_or(0).to_string();
-        Some([error, Some(frame(b'F', [count]))])
+        Some([error, Some(frame(Report::Finished, [count]))])
     }
 }
 
 /// Output that means the same at any time.
-pub(super) fn output(message: &Message) -> Option<Happening> {
+pub(super) fn output(message: &Message) -> Option<InterpreterEvent> {
     match message.kind.as_str() {
         "stream" => {
             let stream: Stream = serde_json::from_str(message.content.get()).ok()?;
@@ -137,11 +137,11 @@ pub(super) fn output(message: &Message) -> Option<Happening> {
                 "stderr" => Channel::Stderr,
                 _ => Channel::Stdout,
             };
-            Some(Happening::Output(channel, text(stream.text)))
+            Some(InterpreterEvent::Output(channel, text(stream.text)))
         }
         "display_data" => Some(display(content(message), false)),
         "update_display_data" => Some(display(content(message), true)),
-        "clear_output" => Some(frame(b'L', [])),
+        "clear_output" => Some(frame(Report::Clear, [])),
         _ => None,
     }
 }
@@ -156,18 +156,22 @@ fn content<'m, T: Deserialize<'m> + Default>(message: &'m Message) -> T {
     serde_json::from_str(message.content.get()).unwrap_or_default()
 }
 
-fn result(bundle: Bundle) -> Happening {
+fn result(bundle: Bundle) -> InterpreterEvent {
     let head = [bundle.execution_count.unwrap_or(0).to_string()];
-    values(b'R', head.into(), bundle.data)
+    values(Report::Result, head.into(), bundle.data)
 }
 
-fn display(bundle: Bundle, is_update: bool) -> Happening {
+fn display(bundle: Bundle, is_update: bool) -> InterpreterEvent {
     let update = if is_update { "1" } else { "" };
     let head = vec![text(bundle.transient.display_id), update.to_owned()];
-    values(b'D', head, bundle.data)
+    values(Report::Display, head, bundle.data)
 }
 
-fn values(kind: u8, mut fields: Vec<String>, data: BTreeMap<String, Value>) -> Happening {
+fn values(
+    kind: Report,
+    mut fields: Vec<String>,
+    data: BTreeMap<String, Value>,
+) -> InterpreterEvent {
     for (mime, value) in data {
         let mut value = text(value);
         if BASE64.contains(&mime.as_str()) {
@@ -177,12 +181,12 @@ fn values(kind: u8, mut fields: Vec<String>, data: BTreeMap<String, Value>) -> H
     }
     let size = fields.iter().map(String::len).sum();
     if size > limits::RESULT_BYTES {
-        return Happening::TooLarge(size);
+        return InterpreterEvent::TooLarge(size);
     }
     frame(kind, fields)
 }
 
-fn failure(error: Error) -> Happening {
+fn failure(error: Error) -> InterpreterEvent {
     let (name, value) = (text(error.ename), text(error.evalue));
     let mut traceback: Vec<String> = error.traceback.into_iter().map(text).collect();
     if traceback.is_empty() {
@@ -190,12 +194,12 @@ fn failure(error: Error) -> Happening {
     }
     let mut fields = vec![name, value];
     fields.append(&mut traceback);
-    frame(b'E', fields)
+    frame(Report::Error, fields)
 }
 
-fn frame(kind: u8, fields: impl IntoIterator<Item = String>) -> Happening {
+fn frame(kind: Report, fields: impl IntoIterator<Item = String>) -> InterpreterEvent {
     let fields = fields.into_iter().map(String::into_bytes).collect();
-    Happening::Frame(Frame { kind, fields })
+    InterpreterEvent::Frame(Frame { kind, fields })
 }
 
 /// Text as text, the lines of a notebook joined, everything else as JSON.
@@ -247,19 +251,19 @@ mod tests {
         }
     }
 
-    fn show(happening: Option<Happening>) -> String {
-        match happening {
+    fn show(event: Option<InterpreterEvent>) -> String {
+        match event {
             None => String::new(),
-            Some(Happening::Output(channel, text)) => format!("{channel:?} {text}"),
-            Some(Happening::TooLarge(_)) => "too large".to_owned(),
-            Some(Happening::Died(_)) => unreachable!("messages do not tell of deaths"),
-            Some(Happening::Frame(frame)) => {
+            Some(InterpreterEvent::Output(channel, text)) => format!("{channel:?} {text}"),
+            Some(InterpreterEvent::TooLarge(_)) => "too large".to_owned(),
+            Some(InterpreterEvent::Died(_)) => unreachable!("messages do not tell of deaths"),
+            Some(InterpreterEvent::Frame(frame)) => {
                 let fields: Vec<_> = frame
                     .fields
                     .iter()
                     .map(|field| String::from_utf8_lossy(field))
                     .collect();
-                format!("{} {}", char::from(frame.kind), fields.join("|"))
+                format!("{} {}", char::from(frame.kind.letter()), fields.join("|"))
             }
         }
     }

@@ -21,9 +21,9 @@ use super::cell::{self, Cell};
 use super::connection::{Connection, Port};
 use super::kernelspec::{InterruptMode, Kernelspec};
 use super::message::{Message, Session};
-use super::zmtp::{self, Arrived, Role, Socket};
-use crate::code::driver::{Happening, Pipe, READ_BYTES};
-use crate::code::frame::Frame;
+use super::zmtp::{self, Received, Role, Socket};
+use crate::code::driver::{InterpreterEvent, Pipe, READ_BYTES};
+use crate::code::frame::{Frame, Report};
 use crate::code::sink::Channel;
 use crate::path::Environment;
 use crate::process::{Exit, Launch, LaunchError, Process};
@@ -40,16 +40,16 @@ const CONNECT_EVERY: Duration = Duration::from_millis(5);
 /// another one. It is late when the kernel starts, as long as our subscription has not reached it,
 /// and it is lost when a kernel printed more than ZeroMQ holds for a reader that is slow. A
 /// message that is lost is no event, so only a time can show it. No time is set for the answer.
-const IDLE_WITHIN_STARTING: Duration = Duration::from_millis(50);
-const IDLE_WITHIN: Duration = Duration::from_secs(2);
+const IDLE_TIMEOUT_STARTING: Duration = Duration::from_millis(50);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Questions after which a kernel that answers them and never says `idle` is believed to be: ready
+/// IdleProbe after which a kernel that answers them and never says `idle` is believed to be: ready
 /// at its start, and done with a cell that it has answered before them.
-const QUESTIONS_STARTING: u32 = 40;
-const QUESTIONS: u32 = 2;
+const IDLE_PROBES_STARTING: u32 = 40;
+const IDLE_PROBES: u32 = 2;
 
 /// What a kernel wrote last to its own output, to be shown when it dies.
-const LAST_WORDS_BYTES: usize = 4096;
+const STDERR_TAIL_BYTES: usize = 4096;
 
 /// Means the end of input where input is asked for, as on a terminal.
 const END_OF_INPUT: &str = "\u{4}";
@@ -72,10 +72,10 @@ pub(in crate::code) struct Kernel {
     connection: Option<Connection>,
     phase: Phase,
     pipes: [Pipe; 2],
-    last_words: String,
+    stderr_tail: String,
     cell: Option<Cell>,
-    questions: Option<Questions>,
-    happened: VecDeque<Happening>,
+    idle_probe: Option<IdleProbe>,
+    events: VecDeque<InterpreterEvent>,
 }
 
 type Connecting = Pin<Box<dyn Future<Output = Result<Box<Channels>, zmtp::Error>> + Send + Sync>>;
@@ -97,7 +97,7 @@ struct Channels {
 }
 
 /// Requests whose only purpose is an `idle`, one after another.
-struct Questions {
+struct IdleProbe {
     /// The last one. Unset until there is one.
     request: Option<String>,
     asked: u32,
@@ -151,14 +151,14 @@ impl Kernel {
                 Pipe::new(Channel::Stdout, out_read).map_err(descriptors)?,
                 Pipe::new(Channel::Stderr, err_read).map_err(descriptors)?,
             ],
-            last_words: String::new(),
+            stderr_tail: String::new(),
             cell: None,
-            questions: None,
-            happened: VecDeque::new(),
+            idle_probe: None,
+            events: VecDeque::new(),
         })
     }
 
-    /// Runs a cell. Its last happening is a frame F.
+    /// Runs a cell. Its last event is a frame F.
     pub(in crate::code) fn execute(&mut self, code: &str) {
         let content = json!({
             "code": code,
@@ -173,7 +173,7 @@ impl Kernel {
             let request = self.session.request("execute_request", &content);
             channels.shell.send(&request.parts());
             self.cell = Some(Cell::new(request.id));
-            self.questions = None;
+            self.idle_probe = None;
         }
     }
 
@@ -194,15 +194,15 @@ impl Kernel {
     }
 
     /// What happens next. May be dropped and called again.
-    pub(in crate::code) async fn next(&mut self) -> Happening {
+    pub(in crate::code) async fn next(&mut self) -> InterpreterEvent {
         loop {
-            if let Some(happening) = self.happened.pop_front() {
-                return happening;
+            if let Some(event) = self.events.pop_front() {
+                return event;
             }
             let [out, err] = &self.pipes;
             let event = tokio::select! {
                 event = self.phase.event() => event,
-                () = due(self.questions.as_ref()) => Event::Ask,
+                () = due(self.idle_probe.as_ref()) => Event::ProbeIdle,
                 () = out.readable() => Event::Said(0),
                 () = err.readable() => Event::Said(1),
                 exit = self.process.wait() => Event::Died(exit),
@@ -210,11 +210,11 @@ impl Kernel {
             match event {
                 Event::Connected(Ok(channels)) => {
                     self.phase = Phase::Asking(channels);
-                    self.ask();
+                    self.probe_idle();
                 }
                 Event::Connected(Err(error)) => self.close(&error),
-                Event::Arrived => self.receive(),
-                Event::Ask => self.ask(),
+                Event::Readable => self.receive(),
+                Event::ProbeIdle => self.probe_idle(),
                 Event::Said(index) => self.listen(index),
                 Event::Died(exit) => self.die(exit),
             }
@@ -227,22 +227,22 @@ impl Kernel {
         };
         let pumped = channels.each().map(Socket::pump);
         let arrived = channels.each().map(|socket| {
-            let all: Vec<Arrived> = std::iter::from_fn(|| socket.next()).collect();
+            let all: Vec<Received> = std::iter::from_fn(|| socket.next()).collect();
             all
         });
         for arrived in arrived.into_iter().flatten() {
             match arrived {
-                Arrived::Message(parts) => match self.session.open(&parts) {
+                Received::Message(parts) => match self.session.open(&parts) {
                     Ok(message) => self.take(&message),
                     Err(reason) => {
                         tracing::debug!(%reason, "a message that is not the kernel's is passed over");
                     }
                 },
-                Arrived::TooLarge(size) => {
+                Received::TooLarge(size) => {
                     let size = usize::try_from(size).unwrap_or(usize::MAX);
-                    self.happened.push_back(Happening::TooLarge(size));
+                    self.events.push_back(InterpreterEvent::TooLarge(size));
                 }
-                Arrived::Command(_) => {}
+                Received::Command(_) => {}
             }
         }
         if let Some(error) = pumped.into_iter().find_map(Result::err) {
@@ -266,33 +266,33 @@ impl Kernel {
     }
 
     fn take_output(&mut self, message: &Message) {
-        let patience = self.phase.patience();
-        if let Some(questions) = &mut self.questions
+        let idle_timeout = self.phase.idle_timeout();
+        if let Some(idle_probe) = &mut self.idle_probe
             && message.parent.is_some()
-            && message.parent == questions.request
+            && message.parent == idle_probe.request
         {
             if message.kind.ends_with("_reply") {
-                questions.next_at = Some(Instant::now() + patience);
+                idle_probe.next_at = Some(Instant::now() + idle_timeout);
             }
-            questions.is_idle |= cell::is_idle(message);
+            idle_probe.is_idle |= cell::is_idle(message);
             return;
         }
-        let happening = match &mut self.cell {
+        let event = match &mut self.cell {
             Some(cell) => cell.take(message),
             None => cell::output(message),
         };
-        self.happened.extend(happening);
+        self.events.extend(event);
     }
 
     /// Draws the conclusions of what has arrived so far.
     fn progress(&mut self) {
         let is_starting = matches!(self.phase, Phase::Asking(_));
         let most = if is_starting {
-            QUESTIONS_STARTING
+            IDLE_PROBES_STARTING
         } else {
-            QUESTIONS
+            IDLE_PROBES
         };
-        let (is_answered, is_idle) = self.questions.as_ref().map_or((false, false), |asked| {
+        let (is_answered, is_idle) = self.idle_probe.as_ref().map_or((false, false), |asked| {
             let is_answered = asked.next_at.is_some();
             (
                 is_answered,
@@ -304,18 +304,18 @@ impl Kernel {
         }
         let Some(cell) = &mut self.cell else { return };
         if is_idle {
-            cell.is_surely_idle();
+            cell.assume_idle();
         }
         if let Some(end) = cell.end() {
-            self.happened.extend(end.into_iter().flatten());
+            self.events.extend(end.into_iter().flatten());
             self.cell = None;
-            self.questions = None;
-        } else if cell.has_reply() && self.questions.is_none() {
-            self.questions = Some(Questions {
+            self.idle_probe = None;
+        } else if cell.has_reply() && self.idle_probe.is_none() {
+            self.idle_probe = Some(IdleProbe {
                 request: None,
                 asked: 0,
                 is_idle: false,
-                next_at: Some(Instant::now() + IDLE_WITHIN),
+                next_at: Some(Instant::now() + IDLE_TIMEOUT),
             });
         }
     }
@@ -325,23 +325,23 @@ impl Kernel {
             self.phase = Phase::Ready(channels);
         }
         self.connection = None;
-        self.questions = None;
-        self.happened.push_back(Happening::Frame(Frame {
-            kind: b'H',
+        self.idle_probe = None;
+        self.events.push_back(InterpreterEvent::Frame(Frame {
+            kind: Report::Ready,
             fields: Vec::new(),
         }));
     }
 
     /// Sends a request that changes nothing, for the sake of its `idle`.
-    fn ask(&mut self) {
+    fn probe_idle(&mut self) {
         let (Phase::Asking(channels) | Phase::Ready(channels)) = &mut self.phase else {
             return;
         };
         let request = self.session.request("kernel_info_request", &json!({}));
         channels.shell.send(&request.parts());
-        self.questions = Some(Questions {
+        self.idle_probe = Some(IdleProbe {
             request: Some(request.id),
-            asked: self.questions.as_ref().map_or(0, |before| before.asked) + 1,
+            asked: self.idle_probe.as_ref().map_or(0, |before| before.asked) + 1,
             is_idle: false,
             next_at: None,
         });
@@ -354,11 +354,11 @@ impl Kernel {
         };
         match self.phase {
             Phase::Connecting(_) | Phase::Asking(_) => {
-                let said = Happening::Output(pipe.channel(), text);
-                self.happened.push_back(said);
+                let said = InterpreterEvent::Output(pipe.channel(), text);
+                self.events.push_back(said);
             }
             // What the kernel's own program logs is not output of the cell.
-            Phase::Ready(_) | Phase::Closed => keep_end(&mut self.last_words, &text),
+            Phase::Ready(_) | Phase::Closed => keep_end(&mut self.stderr_tail, &text),
         }
     }
 
@@ -377,12 +377,12 @@ impl Kernel {
         for index in 0..self.pipes.len() {
             self.listen(index);
         }
-        if !self.last_words.is_empty() && self.cell.is_some() {
-            let words = std::mem::take(&mut self.last_words);
-            let words = Happening::Output(Channel::Stderr, words);
-            self.happened.push_back(words);
+        if !self.stderr_tail.is_empty() && self.cell.is_some() {
+            let words = std::mem::take(&mut self.stderr_tail);
+            let words = InterpreterEvent::Output(Channel::Stderr, words);
+            self.events.push_back(words);
         }
-        self.happened.push_back(Happening::Died(exit));
+        self.events.push_back(InterpreterEvent::Died(exit));
     }
 }
 
@@ -394,18 +394,18 @@ impl Drop for Kernel {
 
 enum Event {
     Connected(Result<Box<Channels>, zmtp::Error>),
-    Arrived,
-    Ask,
+    Readable,
+    ProbeIdle,
     Said(usize),
     Died(Exit),
 }
 
 impl Phase {
     /// How long an `idle` may be behind its answer.
-    fn patience(&self) -> Duration {
+    fn idle_timeout(&self) -> Duration {
         match self {
-            Self::Connecting(_) | Self::Asking(_) => IDLE_WITHIN_STARTING,
-            Self::Ready(_) | Self::Closed => IDLE_WITHIN,
+            Self::Connecting(_) | Self::Asking(_) => IDLE_TIMEOUT_STARTING,
+            Self::Ready(_) | Self::Closed => IDLE_TIMEOUT,
         }
     }
 
@@ -419,7 +419,7 @@ impl Phase {
                     () = channels.control.ready() => {}
                     () = channels.stdin.ready() => {}
                 }
-                Event::Arrived
+                Event::Readable
             }
             Self::Closed => std::future::pending().await,
         }
@@ -438,8 +438,8 @@ impl Channels {
     }
 }
 
-async fn due(questions: Option<&Questions>) {
-    match questions.and_then(|questions| questions.next_at) {
+async fn due(idle_probe: Option<&IdleProbe>) {
+    match idle_probe.and_then(|idle_probe| idle_probe.next_at) {
         Some(at) => tokio::time::sleep_until(at).await,
         None => std::future::pending().await,
     }
@@ -483,7 +483,7 @@ async fn connect_to(
 
 fn keep_end(kept: &mut String, text: &str) {
     kept.push_str(text);
-    let mut over = kept.len().saturating_sub(LAST_WORDS_BYTES);
+    let mut over = kept.len().saturating_sub(STDERR_TAIL_BYTES);
     while !kept.is_char_boundary(over) {
         over += 1;
     }

@@ -50,17 +50,17 @@ pub(super) enum Error {
     #[error("the peer does not speak ZMTP 3 without a security mechanism")]
     NotZmtp,
     #[error(transparent)]
-    Garbled(#[from] Garbled),
+    MalformedFrame(#[from] MalformedFrame),
 }
 
 /// The bytes are not ZMTP.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the kernel sent something that is not a ZeroMQ frame")]
-pub(super) struct Garbled;
+pub(super) struct MalformedFrame;
 
 /// What came over a connection.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Arrived {
+pub(super) enum Received {
     Message(Vec<Vec<u8>>),
     Command(Vec<u8>),
     /// A message of at least this many bytes was passed over.
@@ -107,7 +107,7 @@ impl Socket {
         let mut buffer = [0; COMMAND_BYTES];
         loop {
             match self.decoder.next() {
-                Some(Arrived::Command(command)) if command.starts_with(b"\x05READY") => {
+                Some(Received::Command(command)) if command.starts_with(b"\x05READY") => {
                     return Ok(());
                 }
                 Some(_) => return Err(Error::NotZmtp),
@@ -161,10 +161,10 @@ impl Socket {
     }
 
     /// The oldest message that has arrived. Commands of the protocol are answered here.
-    pub(super) fn next(&mut self) -> Option<Arrived> {
+    pub(super) fn next(&mut self) -> Option<Received> {
         loop {
             match self.decoder.next()? {
-                Arrived::Command(command) => self.answer(&command),
+                Received::Command(command) => self.answer(&command),
                 arrived => return Some(arrived),
             }
         }
@@ -256,13 +256,13 @@ fn put_frame(out: &mut Vec<u8>, flags: u8, body: &[u8]) {
 struct Decoder {
     pending: Vec<u8>,
     /// Bytes of a frame that is not kept which are still to come.
-    passing_over: u64,
+    skipping: u64,
     parts: Vec<Vec<u8>>,
     /// Bytes of the message under way.
     size: u64,
     /// The message under way is over the limit; its frames are passed over.
     is_too_large: bool,
-    arrived: VecDeque<Arrived>,
+    arrived: VecDeque<Received>,
 }
 
 /// The head of a frame.
@@ -273,10 +273,10 @@ struct Head {
 }
 
 impl Decoder {
-    fn push(&mut self, bytes: &[u8]) -> Result<(), Garbled> {
-        let skipped = usize::try_from(self.passing_over).unwrap_or(usize::MAX);
+    fn push(&mut self, bytes: &[u8]) -> Result<(), MalformedFrame> {
+        let skipped = usize::try_from(self.skipping).unwrap_or(usize::MAX);
         let skipped = skipped.min(bytes.len());
-        self.passing_over -= skipped as u64;
+        self.skipping -= skipped as u64;
         self.pending.extend_from_slice(&bytes[skipped..]);
         let mut at = 0;
         while let Some(head) = head(&self.pending[at..])? {
@@ -284,7 +284,7 @@ impl Decoder {
             let here = self.pending.len() - body;
             if !self.keeps(&head) {
                 let skipped = head.length.min(here as u64);
-                self.passing_over = head.length - skipped;
+                self.skipping = head.length - skipped;
                 at = body + usize::try_from(skipped).expect("not over what is here");
                 self.end_frame(head.flags, None);
                 continue;
@@ -300,7 +300,7 @@ impl Decoder {
                     self.size += head.length;
                     self.end_frame(head.flags, Some(part));
                 }
-                _ => self.arrived.push_back(Arrived::Command(part)),
+                _ => self.arrived.push_back(Received::Command(part)),
             }
         }
         self.pending.drain(..at);
@@ -310,7 +310,7 @@ impl Decoder {
         Ok(())
     }
 
-    fn next(&mut self) -> Option<Arrived> {
+    fn next(&mut self) -> Option<Received> {
         self.arrived.pop_front()
     }
 
@@ -337,22 +337,22 @@ impl Decoder {
         }
         let parts = std::mem::take(&mut self.parts);
         self.arrived.push_back(match self.is_too_large {
-            true => Arrived::TooLarge(self.size),
-            false => Arrived::Message(parts),
+            true => Received::TooLarge(self.size),
+            false => Received::Message(parts),
         });
         self.size = 0;
         self.is_too_large = false;
     }
 }
 
-fn head(bytes: &[u8]) -> Result<Option<Head>, Garbled> {
+fn head(bytes: &[u8]) -> Result<Option<Head>, MalformedFrame> {
     let Some(&flags) = bytes.first() else {
         return Ok(None);
     };
     let is_command = flags & FLAG_COMMAND != 0;
     if flags & !(FLAG_MORE | FLAG_LONG | FLAG_COMMAND) != 0 || is_command && flags & FLAG_MORE != 0
     {
-        return Err(Garbled);
+        return Err(MalformedFrame);
     }
     let (length, size) = match flags & FLAG_LONG {
         0 => (bytes.get(1).map(|&length| u64::from(length)), 2),
@@ -365,7 +365,7 @@ fn head(bytes: &[u8]) -> Result<Option<Head>, Garbled> {
         return Ok(None);
     };
     if is_command && length > COMMAND_BYTES as u64 || length > i64::MAX as u64 {
-        return Err(Garbled);
+        return Err(MalformedFrame);
     }
     Ok(Some(Head {
         flags,
@@ -379,7 +379,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn decode(chunks: &[&[u8]]) -> Result<Vec<Arrived>, Garbled> {
+    fn decode(chunks: &[&[u8]]) -> Result<Vec<Received>, MalformedFrame> {
         let mut decoder = Decoder::default();
         let mut all = Vec::new();
         for chunk in chunks {
@@ -402,7 +402,7 @@ mod tests {
                 }
             }
             let chunks: Vec<&[u8]> = bytes.chunks(cut).collect();
-            let expected: Vec<Arrived> = messages.into_iter().map(Arrived::Message).collect();
+            let expected: Vec<Received> = messages.into_iter().map(Received::Message).collect();
             prop_assert_eq!(decode(&chunks).unwrap(), expected);
         }
 
@@ -431,10 +431,10 @@ mod tests {
         put_frame(&mut rest, 0, b"the last frame of the same message");
         put_frame(&mut rest, 0, b"next");
         decoder.push(&rest).unwrap();
-        assert!(matches!(decoder.next(), Some(Arrived::TooLarge(size)) if size > length));
+        assert!(matches!(decoder.next(), Some(Received::TooLarge(size)) if size > length));
         assert_eq!(
             decoder.next(),
-            Some(Arrived::Message(vec![b"next".to_vec()]))
+            Some(Received::Message(vec![b"next".to_vec()]))
         );
     }
 
@@ -446,16 +446,23 @@ mod tests {
             assert!(decoder.parts.len() <= PARTS_MAX);
         }
         decoder.push(&[0, 0]).unwrap();
-        assert!(matches!(decoder.next(), Some(Arrived::TooLarge(_))));
+        assert!(matches!(decoder.next(), Some(Received::TooLarge(_))));
     }
 
     #[test]
     fn commands_are_bounded_and_never_come_in_parts() {
-        assert_eq!(decode(&[&[FLAG_COMMAND | FLAG_MORE, 0]]), Err(Garbled));
+        assert_eq!(
+            decode(&[&[FLAG_COMMAND | FLAG_MORE, 0]]),
+            Err(MalformedFrame)
+        );
         let mut long = vec![FLAG_COMMAND | FLAG_LONG];
         long.extend_from_slice(&(COMMAND_BYTES as u64 + 1).to_be_bytes());
-        assert_eq!(decode(&[&long]), Err(Garbled));
-        assert_eq!(decode(&[&[0x80, 0]]), Err(Garbled), "a flag nobody knows");
+        assert_eq!(decode(&[&long]), Err(MalformedFrame));
+        assert_eq!(
+            decode(&[&[0x80, 0]]),
+            Err(MalformedFrame),
+            "a flag nobody knows"
+        );
     }
 
     #[test]

@@ -97,7 +97,7 @@ fn a_filesystem_without_unnamed_files_is_served_by_a_hidden_name() {
     let dir = tempfile::tempdir().unwrap();
     let directory: OwnedFd = File::open(dir.path()).unwrap().into();
     let (_, place) = begin_hidden(&directory, Mode::from_raw_mode(0o600)).unwrap();
-    let Place::Hidden(hidden) = place else {
+    let StagedAt::Hidden(hidden) = place else {
         panic!("a hidden name was asked for")
     };
     assert_eq!(mode(&dir.path().join(hidden)), 0o600);

@@ -1,4 +1,4 @@
-//! How a cell is asked to stop, and how to tell that it has.
+//! Interrupting a cell: how each interpreter is asked to stop one, and how to tell that it has.
 //!
 //! Python needs one interrupt, which it takes only while a cell runs: one that comes before the
 //! cell has begun waits until the driver says so. So does a Jupyter kernel, by its own means.
@@ -19,10 +19,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::driver::Happening;
-use super::frame::{self, Frame};
+use super::driver::InterpreterEvent;
+use super::frame::{self, Command, Frame};
 use super::interpreter::Interpreter;
-use super::language::{Language, bash_again, bash_mark, bash_status, is_bash_mark};
+use super::language::{Interrupts, Language, bash_again, bash_mark, bash_status, is_bash_mark};
 use super::sink::Channel;
 use crate::session::stray;
 
@@ -33,24 +33,15 @@ const AGAIN_AFTER: Duration = Duration::from_millis(150);
 const GENTLE_STEPS: u32 = 3;
 
 /// Interrupts in all, each after twice the time of the one before once they are not gentle any
-/// more: ten seconds. Then only the caller's patience is left.
+/// more: ten seconds. Then only the cell's own timeout is left.
 const STEPS: u32 = GENTLE_STEPS + 6;
 
 /// What an interactive bash prints on standard error when `exit` is called.
 const FAREWELL: &str = "exit\n";
 
-/// How an interpreter takes interrupts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Habit {
-    Python,
-    Node,
-    Shell,
-    Kernel,
-}
-
-/// The stopping of one cell.
-pub(super) struct Stopping {
-    habit: Habit,
+/// The interruption of one cell.
+pub(super) struct Interruption {
+    interrupts: Interrupts,
     number: u64,
     since_ticks: i64,
     /// The driver takes interrupts now.
@@ -68,19 +59,14 @@ pub(super) struct Stopping {
     farewell: &'static str,
 }
 
-impl Stopping {
+impl Interruption {
     pub(super) fn new(language: &Language, number: u64) -> Self {
-        let habit = match language {
-            Language::Python => Habit::Python,
-            Language::JavaScript | Language::TypeScript => Habit::Node,
-            Language::Bash => Habit::Shell,
-            Language::Kernel(_) => Habit::Kernel,
-        };
+        let interrupts = language.interrupts();
         Self {
-            habit,
+            interrupts,
             number,
             since_ticks: stray::now_ticks(),
-            has_begun: habit != Habit::Python,
+            has_begun: interrupts != Interrupts::SignalOnceBegun,
             has_finished: false,
             step: 0,
             again_at: None,
@@ -93,7 +79,7 @@ impl Stopping {
     /// Interrupts the cell, harder each time.
     pub(super) async fn ask(&mut self, driver: &mut Interpreter) {
         self.step += 1;
-        self.hides_break = self.habit == Habit::Shell;
+        self.hides_break = self.interrupts == Interrupts::InteractiveShell;
         if !self.has_begun {
             return;
         }
@@ -103,29 +89,31 @@ impl Stopping {
         if self.takes_signal() {
             driver.interrupt();
         }
-        let question = match (self.habit, self.status) {
-            (Habit::Python | Habit::Kernel, _) => return,
-            (Habit::Node, _) if self.has_finished => self.ping(),
-            (Habit::Node, _) => frame::encode(b'C', &[]),
-            (Habit::Shell, None) => bash_again(self.number),
-            (Habit::Shell, Some(_)) => bash_mark(self.step),
+        let question = match (self.interrupts, self.status) {
+            (Interrupts::SignalOnceBegun | Interrupts::Kernel, _) => return,
+            (Interrupts::FrameThenSignal, _) if self.has_finished => self.ping(),
+            (Interrupts::FrameThenSignal, _) => frame::encode(Command::Cancel, &[]),
+            (Interrupts::InteractiveShell, None) => bash_again(self.number),
+            (Interrupts::InteractiveShell, Some(_)) => bash_mark(self.step),
         };
-        let patience = AGAIN_AFTER * 2_u32.pow(self.step.saturating_sub(GENTLE_STEPS).min(STEPS));
-        self.again_at = (self.step < STEPS).then(|| Instant::now() + patience);
+        let wait = AGAIN_AFTER * 2_u32.pow(self.step.saturating_sub(GENTLE_STEPS).min(STEPS));
+        self.again_at = (self.step < STEPS).then(|| Instant::now() + wait);
         // One that is dead says so by its end.
         let _ = driver.tell(&question).await;
     }
 
     fn takes_signal(&self) -> bool {
-        self.habit != Habit::Node || (self.step > 1 && !self.has_finished)
+        self.interrupts != Interrupts::FrameThenSignal || (self.step > 1 && !self.has_finished)
     }
 
     fn ping(&self) -> Vec<u8> {
-        frame::encode(b'P', &[self.step.to_string().as_bytes()])
+        frame::encode(Command::Ping, &[self.step.to_string().as_bytes()])
     }
 
     fn shell(&self, driver: &Interpreter) -> Option<i32> {
-        driver.pid().filter(|_| self.habit == Habit::Shell)
+        driver
+            .pid()
+            .filter(|_| self.interrupts == Interrupts::InteractiveShell)
     }
 
     /// Waits until the cell is to be asked again.
@@ -147,7 +135,7 @@ impl Stopping {
     /// Whether a cell that says it has ended has done so; Node's is asked first when it was
     /// interrupted.
     pub(super) async fn finished(&mut self, driver: &mut Interpreter) -> bool {
-        if self.habit != Habit::Node || self.step == 0 {
+        if self.interrupts != Interrupts::FrameThenSignal || self.step == 0 {
             return true;
         }
         // What the cell has started was not signalled with the frame.
@@ -196,9 +184,11 @@ impl Stopping {
 
     /// Leaves out what an interactive shell says on its own: a line break when it is interrupted,
     /// and a word when it ends.
-    pub(super) fn polish(&mut self, happening: Happening) -> Happening {
-        match happening {
-            Happening::Output(Channel::Stderr, text) if self.habit == Habit::Shell => {
+    pub(super) fn without_shell_noise(&mut self, event: InterpreterEvent) -> InterpreterEvent {
+        match event {
+            InterpreterEvent::Output(Channel::Stderr, text)
+                if self.interrupts == Interrupts::InteractiveShell =>
+            {
                 let mut text = format!("{}{text}", self.held());
                 if self.hides_break && text.ends_with('\n') {
                     text.pop();
@@ -209,7 +199,7 @@ impl Stopping {
                     text.truncate(text.len() - FAREWELL.len());
                     self.farewell = FAREWELL;
                 }
-                Happening::Output(Channel::Stderr, text)
+                InterpreterEvent::Output(Channel::Stderr, text)
             }
             other => other,
         }

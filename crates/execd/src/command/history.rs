@@ -11,13 +11,13 @@ use super::Command;
 use crate::limits;
 
 /// At most this many commands are listed, the newest first.
-const LISTED: usize = 1000;
+const LISTED_MAX: usize = 1000;
 
 #[derive(Default)]
-pub(super) struct Kept {
+pub(super) struct CommandHistory {
     commands: HashMap<Box<str>, Entry>,
     /// Finished commands, oldest first.
-    finished: VecDeque<Past>,
+    finished: VecDeque<FinishedCommand>,
     /// The first entries of `finished` have no output any more.
     without_output: usize,
     memory_bytes: u64,
@@ -30,14 +30,14 @@ enum Entry {
     Status(Box<CommandStatus>),
 }
 
-struct Past {
+struct FinishedCommand {
     id: Box<str>,
     at: Instant,
     memory_bytes: u64,
     file_bytes: u64,
 }
 
-impl Kept {
+impl CommandHistory {
     pub(super) fn find(&self, id: &str) -> Option<Arc<Command>> {
         match self.commands.get(id)? {
             Entry::Whole(command) => Some(Arc::clone(command)),
@@ -56,7 +56,7 @@ impl Kept {
                 .cmp(&a.started_at)
                 .then_with(|| a.id.cmp(&b.id))
         });
-        list.truncate(LISTED);
+        list.truncate(LISTED_MAX);
         list
     }
 
@@ -74,7 +74,7 @@ impl Kept {
         self.file_bytes += held.file;
         let (memory_bytes, file_bytes) = (held.memory, held.file);
         let id = command.id.as_str().into();
-        self.finished.push_back(Past {
+        self.finished.push_back(FinishedCommand {
             id,
             at: Instant::now(),
             memory_bytes,
