@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use lifecycle::backend::Exit;
 
 use crate::directory;
-use crate::engine::{Engine, Failure};
+use crate::engine::{Engine, EngineError};
 use crate::index::{Known, Reach, Sandbox, State};
 use crate::labels::Labels;
 
@@ -19,7 +19,7 @@ use crate::labels::Labels;
 pub(crate) async fn adopt(
     engine: &Engine,
     listed: &ContainerSummary,
-) -> Result<Option<Arc<Sandbox>>, Failure> {
+) -> Result<Option<Arc<Sandbox>>, EngineError> {
     let (Some(container), Some(labels)) = (&listed.id, &listed.labels) else {
         return Ok(None);
     };
@@ -113,7 +113,7 @@ pub(crate) async fn state(
     engine: &Engine,
     container: &str,
     listed: &ContainerSummary,
-) -> Result<State, Failure> {
+) -> Result<State, EngineError> {
     match listed.state {
         Some(Listed::REMOVING) => Ok(State::Gone),
         _ => Ok(inspect(engine, container).await?.state),
@@ -126,7 +126,7 @@ pub(crate) struct Inspected {
     pub(crate) started_at: Option<Timestamp>,
 }
 
-pub(crate) async fn inspect(engine: &Engine, container: &str) -> Result<Inspected, Failure> {
+pub(crate) async fn inspect(engine: &Engine, container: &str) -> Result<Inspected, EngineError> {
     let none = None::<InspectContainerOptions>;
     let call = engine.api.inspect_container(container, none);
     let found = match engine.call("looking at a container", call).await {

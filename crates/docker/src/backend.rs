@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::Config;
 use crate::create::create;
 use crate::directory::{Layout, failed};
-use crate::engine::{Engine, Failure, unavailable};
+use crate::engine::{Engine, EngineError, unavailable};
 use crate::image::{self, Images};
 use crate::index::{Index, Sandbox, State};
 use crate::{describe, dial, feed, logs, removal, snapshot};
@@ -105,7 +105,7 @@ impl Docker {
             config,
         });
         let stream = feed::events(&engine, Timestamp::now());
-        feed::sync(&shared).await.map_err(Failure::into_error)?;
+        feed::sync(&shared).await.map_err(EngineError::into_error)?;
         shared.images.fed(true);
         shared.tidy().await?;
         let stop = shared.stop.clone();

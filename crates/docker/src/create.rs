@@ -18,7 +18,7 @@ use crate::adopt::address;
 use crate::backend::Shared;
 use crate::container::{self, Wanted};
 use crate::directory::{self, failed};
-use crate::engine::{Failure, exhausted, is_full, unavailable};
+use crate::engine::{EngineError, exhausted, is_full, unavailable};
 use crate::handoff::{self, Gate};
 use crate::image::{self, Image};
 use crate::index::{Known, Reach, Sandbox, State};
@@ -59,7 +59,7 @@ async fn find(shared: &Shared, spec: &Spec) -> Result<Arc<Image>, Error> {
             .images
             .find_for(&shared.engine, &name, spec.platform.as_ref())
     };
-    if let Some(image) = look().await.map_err(Failure::into_error)? {
+    if let Some(image) = look().await.map_err(EngineError::into_error)? {
         return Ok(image);
     }
     match &spec.source {
@@ -77,7 +77,7 @@ async fn find(shared: &Shared, spec: &Spec) -> Result<Arc<Image>, Error> {
             images.changed();
             look()
                 .await
-                .map_err(Failure::into_error)?
+                .map_err(EngineError::into_error)?
                 .ok_or_else(|| Error::ImageNotFound {
                     reference: reference.clone(),
                     message: "it was pulled and is not there; somebody else removes images"
@@ -181,8 +181,8 @@ async fn ask(
     command: &[String],
     volumes: &Prepared,
     place: &Place,
-) -> Result<String, Failure> {
-    let refuse = |message: String| Failure::Refused {
+) -> Result<String, EngineError> {
+    let refuse = |message: String| EngineError::Refused {
         action: "asking for a container",
         status: 400,
         message,
@@ -347,7 +347,7 @@ async fn inside_address(shared: &Shared, sandbox: &Sandbox) -> Result<std::net::
         .inspect_container(&sandbox.container, none);
     let found = shared.engine.call("looking at a container", call).await;
     let networks = found
-        .map_err(Failure::into_error)?
+        .map_err(EngineError::into_error)?
         .network_settings
         .and_then(|settings| settings.networks);
     address(networks.as_ref()).ok_or_else(|| Error::Start {
@@ -358,12 +358,12 @@ async fn inside_address(shared: &Shared, sandbox: &Sandbox) -> Result<std::net::
     })
 }
 
-fn is_missing_image(failure: &Failure) -> bool {
+fn is_missing_image(failure: &EngineError) -> bool {
     failure.status() == Some(404) && failure.message().contains("No such image")
 }
 
 /// The engine's refusals, by their words: it has few codes.
-fn sort(failure: Failure, id: &SandboxId) -> Error {
+fn sort(failure: EngineError, id: &SandboxId) -> Error {
     let (Some(status), said) = (failure.status(), failure.message()) else {
         return failure.into_error();
     };
@@ -412,13 +412,13 @@ fn sort(failure: Failure, id: &SandboxId) -> Error {
 async fn undo(shared: &Arc<Shared>, id: &SandboxId, volumes: &[String]) {
     let removed = removal::remove_container(shared, &name(id), Some(id)).await;
     if let Err(failure) = removed {
-        tracing::warn!(sandbox_id = %id, error = %failure, "a failed creation is not undone yet");
+        tracing::warn!(sandbox_id = %id, error = %api::error_chain(&failure), "a failed creation is not undone yet");
         shared.abandon(id);
         return;
     }
     for claim in volumes {
         if let Err(failure) = volume::remove(&shared.engine, claim).await {
-            tracing::warn!(volume = claim, error = %failure, "a volume of a failed creation remains");
+            tracing::warn!(volume = claim, error = %api::error_chain(&failure), "a volume of a failed creation remains");
         }
     }
     removal::forget_directory(shared, id).await;

@@ -4,7 +4,7 @@ use bollard::models::ContainerInspectResponse;
 use bollard::query_parameters::InspectContainerOptions;
 use lifecycle::backend::Error;
 
-use crate::engine::{Engine, Failure};
+use crate::engine::{Engine, EngineError};
 use crate::index::{Reach, Sandbox};
 
 pub(crate) async fn describe(engine: &Engine, sandbox: &Sandbox) -> Result<String, Error> {
@@ -13,7 +13,7 @@ pub(crate) async fn describe(engine: &Engine, sandbox: &Sandbox) -> Result<Strin
     let found = engine.call("looking at a container", call).await;
     let found = found.map_err(|failure| match failure.status() {
         Some(404) => Error::NotFound(sandbox.id.clone()),
-        _ => Failure::into_error(failure),
+        _ => EngineError::into_error(failure),
     })?;
     Ok(text(sandbox, found))
 }

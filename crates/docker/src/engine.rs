@@ -28,7 +28,7 @@ pub(crate) struct Engine {
 
 /// Why a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
-pub(crate) enum Failure {
+pub(crate) enum EngineError {
     /// The engine said no.
     #[error("{action}: {message}")]
     Refused {
@@ -50,7 +50,7 @@ pub(crate) enum Failure {
     },
 }
 
-impl Failure {
+impl EngineError {
     fn new(action: &'static str, cause: &Cause, after: Duration) -> Self {
         match cause {
             Cause::DockerResponseServerError {
@@ -148,7 +148,7 @@ impl Engine {
         &self,
         action: &'static str,
         call: impl Future<Output = Result<T, Cause>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, EngineError> {
         self.call_within(self.timeout, action, call).await
     }
 
@@ -157,10 +157,10 @@ impl Engine {
         after: Duration,
         action: &'static str,
         call: impl Future<Output = Result<T, Cause>>,
-    ) -> Result<T, Failure> {
+    ) -> Result<T, EngineError> {
         match tokio::time::timeout(after, call).await {
-            Err(_) => Err(Failure::Silent { action, after }),
-            Ok(answer) => answer.map_err(|cause| Failure::new(action, &cause, after)),
+            Err(_) => Err(EngineError::Silent { action, after }),
+            Ok(answer) => answer.map_err(|cause| EngineError::new(action, &cause, after)),
         }
     }
 
@@ -175,13 +175,13 @@ impl Engine {
     pub(crate) async fn info(&self) -> Result<SystemInfo, Error> {
         self.call("asking what the engine can do", self.api.info())
             .await
-            .map_err(Failure::into_error)
+            .map_err(EngineError::into_error)
     }
 
     pub(crate) async fn version(&self) -> Result<SystemVersion, Error> {
         self.call("asking the engine's version", self.api.version())
             .await
-            .map_err(Failure::into_error)
+            .map_err(EngineError::into_error)
     }
 }
 

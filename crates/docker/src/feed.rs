@@ -20,7 +20,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::adopt;
 use crate::backend::Shared;
-use crate::engine::{Engine, Failure};
+use crate::engine::{Engine, EngineError};
 use crate::index::{Sandbox, State};
 use crate::{labels, removal};
 
@@ -107,13 +107,15 @@ async fn reconnect(
                 keeper.index.tell(Event::Resync);
                 return Some(stream);
             }
-            Err(failure) => tracing::debug!(error = %failure, "the engine is still away"),
+            Err(failure) => {
+                tracing::debug!(error = %api::error_chain(&failure), "the engine is still away")
+            }
         }
     }
 }
 
 /// Makes the index agree with the engine's own list.
-pub(crate) async fn sync(shared: &Arc<Shared>) -> Result<(), Failure> {
+pub(crate) async fn sync(shared: &Arc<Shared>) -> Result<(), EngineError> {
     let filters = HashMap::from([("label", vec![labels::ID])]);
     let options = ListContainersOptionsBuilder::default()
         .all(true)
@@ -211,7 +213,7 @@ fn appeared(shared: &Arc<Shared>, id: SandboxId, container: String) {
         match removal::remove_container(&shared, &container, None).await {
             Ok(()) => removal::forget_directory(&shared, &id).await,
             Err(failure) => {
-                tracing::warn!(sandbox_id = %id, error = %failure, "an abandoned container remains");
+                tracing::warn!(sandbox_id = %id, error = %api::error_chain(&failure), "an abandoned container remains");
             }
         }
     });

@@ -16,8 +16,8 @@ use secrecy::ExposeSecret as _;
 use sha2::{Digest as _, Sha256};
 use tokio::sync::mpsc;
 
-use crate::engine::{Engine, Failure, is_full};
-use crate::flight::{Flight, Flights, Key, PullError};
+use crate::engine::{Engine, EngineError, is_full};
+use crate::shared_pull::{Key, PullError, SharedPull, SharedPulls};
 
 /// Where snapshots are, as with the published server.
 pub(crate) const SNAPSHOTS: &str = "opensandbox-snapshots";
@@ -40,7 +40,7 @@ pub(crate) struct Image {
 #[derive(Default)]
 pub(crate) struct Images {
     known: Mutex<Known>,
-    flights: Arc<Flights>,
+    pulls: Arc<SharedPulls>,
 }
 
 #[derive(Default)]
@@ -96,7 +96,7 @@ impl Images {
         &self,
         engine: &Engine,
         name: &str,
-    ) -> Result<Option<Arc<Image>>, Failure> {
+    ) -> Result<Option<Arc<Image>>, EngineError> {
         let changes = {
             let known = self.known();
             if let Some(image) = known.images.get(name) {
@@ -125,7 +125,7 @@ impl Images {
         engine: &Engine,
         name: &str,
         platform: Option<&Platform>,
-    ) -> Result<Option<Arc<Image>>, Failure> {
+    ) -> Result<Option<Arc<Image>>, EngineError> {
         let found = self.find(engine, name).await?;
         Ok(found.filter(|image| platform.is_none_or(|wanted| image.platform == *wanted)))
     }
@@ -148,8 +148,8 @@ impl Images {
         let key: Key = (name.clone(), platform.clone(), secret);
         let credentials = auth.map(|auth| credentials(&name, auth));
         let engine = engine.clone();
-        let fly = move |flight| pull(engine, name, platform, credentials, flight).boxed();
-        let ended = self.flights.join(key, progress, fly).await;
+        let start = move |shared| pull(engine, name, platform, credentials, shared).boxed();
+        let ended = self.pulls.join(key, progress, start).await;
         ended.map_err(|error| error.into_error(reference))
     }
 }
@@ -174,7 +174,7 @@ async fn pull(
     name: String,
     platform: String,
     credentials: Option<DockerCredentials>,
-    flight: Arc<Flight>,
+    shared: Arc<SharedPull>,
 ) -> Result<(), PullError> {
     let options = CreateImageOptionsBuilder::default()
         .from_image(&name)
@@ -185,7 +185,7 @@ async fn pull(
     loop {
         match tokio::time::timeout(SILENCE_MAX, reports.next()).await {
             Ok(None) => return Ok(()),
-            Ok(Some(Ok(report))) => progress.take(&report, &flight),
+            Ok(Some(Ok(report))) => progress.take(&report, &shared),
             Ok(Some(Err(cause))) => return Err(sort(&cause)),
             Err(_) => {
                 return Err(PullError::Failed {
@@ -205,7 +205,7 @@ struct Progress {
 }
 
 impl Progress {
-    fn take(&mut self, report: &CreateImageInfo, flight: &Flight) {
+    fn take(&mut self, report: &CreateImageInfo, shared: &SharedPull) {
         let (Some(id), Some(status)) = (&report.id, report.status.as_deref()) else {
             return;
         };
@@ -219,7 +219,7 @@ impl Progress {
                 *layer = (number(detail.current), number(detail.total));
             }
             ("Download complete", _) => layer.0 = layer.1,
-            ("Pull complete", _) => flight.tell(&PullProgress::Unpacked { digest: id.clone() }),
+            ("Pull complete", _) => shared.tell(&PullProgress::Unpacked { digest: id.clone() }),
             _ => {}
         }
         let sum = |part: fn(&(u64, u64)) -> u64| self.layers.values().map(part).sum::<u64>();
@@ -227,13 +227,13 @@ impl Progress {
         // The engine learns of layers and their sizes one by one.
         if self.told != (self.layers.len(), total) {
             self.told = (self.layers.len(), total);
-            flight.tell(&PullProgress::Resolved {
+            shared.tell(&PullProgress::Resolved {
                 layers: self.layers.len(),
                 total_bytes: total,
             });
         }
         if status.starts_with("Download") {
-            flight.tell(&PullProgress::Downloaded { bytes });
+            shared.tell(&PullProgress::Downloaded { bytes });
         }
     }
 }

@@ -22,13 +22,13 @@ mod directory;
 pub mod doctor;
 mod engine;
 mod feed;
-mod flight;
 mod handoff;
 mod image;
 mod index;
 mod labels;
 mod logs;
 mod removal;
+mod shared_pull;
 mod snapshot;
 mod volume;
 

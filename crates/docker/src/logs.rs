@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use lifecycle::backend::{Error, LOG_PIECES, LogQuery, Logs};
 use tokio::sync::mpsc;
 
-use crate::engine::{Engine, Failure};
+use crate::engine::{Engine, EngineError};
 use crate::handoff::SERVING;
 use crate::index::Sandbox;
 
@@ -35,7 +35,7 @@ pub(crate) async fn read(
     let reports = engine.api.logs(&sandbox.container, Some(options.build()));
     let read = async {
         let mut reports = std::pin::pin!(reports);
-        let mut kept = Kept::new(query);
+        let mut kept = Tail::new(query);
         while let Some(report) = reports.next().await {
             kept.take(&report?.into_bytes());
         }
@@ -43,7 +43,7 @@ pub(crate) async fn read(
     };
     let done = engine.call("reading a log", read).await;
     done.map_err(|failure| match failure {
-        Failure::Refused { status: 404, .. } => Error::NotFound(sandbox.id.clone()),
+        EngineError::Refused { status: 404, .. } => Error::NotFound(sandbox.id.clone()),
         other => Error::Io {
             action: format!("reading the log of sandbox {}", sandbox.id),
             source: std::io::Error::other(error_chain(&other).to_string()),
@@ -78,7 +78,7 @@ pub(crate) fn follow(
             let bytes = match report {
                 Some(Ok(report)) => report.into_bytes(),
                 Some(Err(error)) => {
-                    tracing::warn!(%id, error = %error_chain(&error), "a log is no longer followed");
+                    tracing::warn!(sandbox_id = %id, error = %error_chain(&error), "a log is no longer followed");
                     return;
                 }
                 None => return,
@@ -97,7 +97,7 @@ pub(crate) fn follow(
 }
 
 /// The newest lines.
-struct Kept {
+struct Tail {
     query: LogQuery,
     lines: VecDeque<Vec<u8>>,
     bytes: usize,
@@ -106,7 +106,7 @@ struct Kept {
     open: Vec<u8>,
 }
 
-impl Kept {
+impl Tail {
     fn new(query: LogQuery) -> Self {
         Self {
             query,
@@ -185,7 +185,7 @@ mod tests {
             since: since.map(|at| at.parse().unwrap()),
             max_bytes,
         };
-        let mut kept = Kept::new(query);
+        let mut kept = Tail::new(query);
         kept.take(b"2026-01-01T00:00:00.1Z execd: serving\n2026-01-01T00:00:01.1Z on");
         kept.take(b"e\n2026-01-01T00:00:02Z two\n2026-01-01T00:00:03Z three");
         let logs = kept.finish();

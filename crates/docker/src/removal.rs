@@ -9,7 +9,7 @@ use bollard::query_parameters::{KillContainerOptionsBuilder, RemoveContainerOpti
 use lifecycle::backend::Error;
 
 use crate::backend::Shared;
-use crate::engine::Failure;
+use crate::engine::EngineError;
 use crate::index::{Sandbox, State};
 use crate::volume;
 
@@ -25,19 +25,19 @@ pub(crate) async fn delete(
     if removed.is_err() {
         sandbox.is_leaving.store(false, Ordering::Relaxed);
     }
-    removed.map_err(Failure::into_error)?;
+    removed.map_err(EngineError::into_error)?;
     shared.index.forget(&sandbox.id);
     sandbox.set(State::Gone);
     for claim in &sandbox.volumes {
         if let Err(failure) = volume::remove(&shared.engine, claim).await {
-            tracing::warn!(volume = claim, error = %failure, "a volume of a deleted sandbox remains");
+            tracing::warn!(volume = claim, error = %api::error_chain(&failure), "a volume of a deleted sandbox remains");
         }
     }
     forget_directory(shared, &sandbox.id).await;
     Ok(())
 }
 
-async fn end(shared: &Shared, sandbox: &Sandbox, grace: Duration) -> Result<(), Failure> {
+async fn end(shared: &Shared, sandbox: &Sandbox, grace: Duration) -> Result<(), EngineError> {
     if !grace.is_zero() && sandbox.state() == State::Running {
         let options = KillContainerOptionsBuilder::default()
             .signal("TERM")
@@ -63,7 +63,7 @@ async fn end(shared: &Shared, sandbox: &Sandbox, grace: Duration) -> Result<(), 
         let call = shared.engine.api.unpause_container(&sandbox.container);
         let thawed = shared.engine.call("resuming a container", call).await;
         if let Err(failure) = thawed {
-            tracing::debug!(error = %failure, "a sandbox is removed as it is");
+            tracing::debug!(error = %api::error_chain(&failure), "a sandbox is removed as it is");
         }
     }
     remove_container(shared, &sandbox.container, None).await
@@ -75,7 +75,7 @@ pub(crate) async fn remove_container(
     shared: &Shared,
     container: &str,
     only: Option<&SandboxId>,
-) -> Result<(), Failure> {
+) -> Result<(), EngineError> {
     if let Some(id) = only
         && !is_ours(shared, container, id).await?
     {
@@ -100,7 +100,7 @@ pub(crate) async fn remove_container(
 }
 
 /// Whether the container of this name is the one that this server was making.
-async fn is_ours(shared: &Shared, container: &str, id: &SandboxId) -> Result<bool, Failure> {
+async fn is_ours(shared: &Shared, container: &str, id: &SandboxId) -> Result<bool, EngineError> {
     let none = None::<bollard::query_parameters::InspectContainerOptions>;
     let call = shared.engine.api.inspect_container(container, none);
     let found = match shared.engine.call("looking at a container", call).await {
@@ -121,6 +121,6 @@ pub(crate) async fn forget_directory(shared: &Arc<Shared>, id: &SandboxId) {
     let (keeper, of) = (shared.clone(), id.clone());
     let removed = tokio::task::spawn_blocking(move || keeper.layout.remove(&of)).await;
     if let Ok(Err(error)) = removed {
-        tracing::warn!(sandbox_id = %id, %error, "the directory of a deleted sandbox remains");
+        tracing::warn!(sandbox_id = %id, error = %api::error_chain(&error), "the directory of a deleted sandbox remains");
     }
 }

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use lifecycle::backend::{Error, SnapshotDetails, Source};
 
 use crate::backend::Shared;
-use crate::engine::{Failure, exhausted, is_full};
+use crate::engine::{EngineError, exhausted, is_full};
 use crate::image::{self, SNAPSHOTS};
 use crate::index::{Sandbox, State};
 use crate::labels;
@@ -35,7 +35,7 @@ pub(crate) async fn take(
     let _change = sandbox.change.lock().await;
     let engine = &shared.engine;
     let base = shared.images.find(engine, &sandbox.image).await;
-    let base = base.map_err(Failure::into_error)?;
+    let base = base.map_err(EngineError::into_error)?;
     let (command, base_size) =
         base.map_or_else(Default::default, |it| (it.command.clone(), it.size));
     let mut blanked = labels::blank();
@@ -67,7 +67,7 @@ pub(crate) async fn take(
     shared.images.changed();
     let name = image::name(&Source::Snapshot(id.clone()));
     let made = shared.images.find(engine, &name);
-    let made = made.await.map_err(Failure::into_error)?;
+    let made = made.await.map_err(EngineError::into_error)?;
     let size = made.map_or(0, |image| image.size);
     Ok(SnapshotDetails {
         id: id.clone(),
@@ -83,7 +83,7 @@ pub(crate) async fn remove(shared: &Shared, id: &SnapshotId) -> Result<(), Error
         .images
         .find(engine, &name)
         .await
-        .map_err(Failure::into_error)?;
+        .map_err(EngineError::into_error)?;
     let Some(image) = found else { return Ok(()) };
     let in_use = |by: String| Error::InUse {
         what: format!("snapshot {id}"),
@@ -116,7 +116,7 @@ pub(crate) async fn list(shared: &Shared) -> Result<Vec<SnapshotDetails>, Error>
         .build();
     let call = shared.engine.api.list_images(Some(options));
     let images = shared.engine.call("listing the snapshots", call).await;
-    let images = images.map_err(Failure::into_error)?;
+    let images = images.map_err(EngineError::into_error)?;
     Ok(images.iter().flat_map(details).collect())
 }
 

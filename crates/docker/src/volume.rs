@@ -16,7 +16,7 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::UnmountFlags;
 
-use crate::engine::{Engine, Failure};
+use crate::engine::{Engine, EngineError};
 use crate::labels::VOLUME_MAKER;
 
 /// Directories of a sandbox that no volume may cover.
@@ -98,9 +98,9 @@ impl Prepared {
         let target = target(&volume.mount_path)?;
         let source = match &volume.source {
             VolumeSource::HostPath { path, allowed_root } => {
-                let mut place = host_path(path, allowed_root)?;
+                let mut place = open_host_path(path, allowed_root)?;
                 if let Some(sub_path) = &volume.sub_path {
-                    place = below(place, sub_path)?;
+                    place = open_sub_path(place, sub_path)?;
                 }
                 self.hold(&place)?
             }
@@ -122,7 +122,7 @@ impl Prepared {
                     field: "volumes.subPath",
                     message: format!("the engine keeps volume {claim} in {root}, which this server cannot open: {error}"),
                 })?;
-                let place = below(place.into(), sub_path)?;
+                let place = open_sub_path(place.into(), sub_path)?;
                 self.hold(&place)?
             }
         };
@@ -182,7 +182,7 @@ impl Prepared {
     }
 }
 
-fn refused(failure: Failure) -> Error {
+fn refused(failure: EngineError) -> Error {
     match failure.status() {
         Some(400) => wrong_claim(failure.message().to_owned()),
         _ => failure.into_error(),
@@ -207,7 +207,7 @@ fn mount(typ: MountType, source: String, target: String, volume: &Volume) -> Mou
 }
 
 /// Removes a named volume; what others still use stays.
-pub(crate) async fn remove(engine: &Engine, claim: &str) -> Result<(), Failure> {
+pub(crate) async fn remove(engine: &Engine, claim: &str) -> Result<(), EngineError> {
     let none = None::<bollard::query_parameters::RemoveVolumeOptions>;
     let removed = engine.call("removing a volume", engine.api.remove_volume(claim, none));
     match removed.await {
@@ -245,7 +245,7 @@ fn target(path: &str) -> Result<String, Error> {
     Ok(plain)
 }
 
-fn host_path(path: &str, allowed_root: &str) -> Result<OwnedFd, Error> {
+fn open_host_path(path: &str, allowed_root: &str) -> Result<OwnedFd, Error> {
     let wrong = |message: String| Error::Invalid {
         field: "volumes.host.path",
         message,
@@ -271,7 +271,7 @@ fn host_path(path: &str, allowed_root: &str) -> Result<OwnedFd, Error> {
 }
 
 /// A sub-path, made where it is missing. No part of it may be a link.
-fn below(root: OwnedFd, sub_path: &str) -> Result<OwnedFd, Error> {
+fn open_sub_path(root: OwnedFd, sub_path: &str) -> Result<OwnedFd, Error> {
     let wrong = |message: String| Error::Invalid {
         field: "volumes.subPath",
         message,
@@ -326,10 +326,10 @@ mod tests {
         let root = tempfile::tempdir().unwrap();
         std::os::unix::fs::symlink("/etc", root.path().join("link")).unwrap();
         let open = || OwnedFd::from(File::open(root.path()).unwrap());
-        below(open(), "new/deep").unwrap();
+        open_sub_path(open(), "new/deep").unwrap();
         assert!(root.path().join("new/deep").is_dir());
         for path in ["link", "link/x", "../x", "/x", "new/../.."] {
-            assert!(below(open(), path).is_err(), "{path}");
+            assert!(open_sub_path(open(), path).is_err(), "{path}");
         }
     }
 }

@@ -19,7 +19,7 @@ pub const TOKEN_VARIABLE: &str = "EXECD_ACCESS_TOKEN";
 pub const ENVS_VARIABLE: &str = "EXECD_ENVS";
 const DEFAULT_ENVS: &str = "/opt/opensandbox/.env";
 
-/// What the shell answers to a wrong command line.
+/// The exit code of a shell for a wrong command line.
 const EXIT_USAGE: u8 = 2;
 
 const USAGE: &str = "\

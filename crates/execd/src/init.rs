@@ -257,7 +257,7 @@ fn keep_bounded(log: File) -> io::Result<(OwnedFd, oneshot::Receiver<()>)> {
         .spawn(move || {
             let mut copier = Copier { log, length: 0 };
             if let Err(error) = copier.copy(read) {
-                tracing::warn!(%error, "the entrypoint's output is no longer kept");
+                tracing::warn!(error = %api::error_chain(&error), "the entrypoint's output is no longer kept");
             }
             // Whoever waits for the last words waits for this.
             drop(done);

@@ -293,7 +293,7 @@ fn tcp_listener(options: &Options, is_only: bool) -> Result<Option<TcpListener>,
         Ok(listener) => Ok(Some(listener)),
         Err(source) if is_only => Err(Error::Port { port, source }),
         Err(error) => {
-            tracing::warn!(port, %error, "the TCP port could not be bound; serving the unix socket only");
+            tracing::warn!(port, error = %api::error_chain(&error), "the TCP port could not be bound; serving the unix socket only");
             Ok(None)
         }
     }

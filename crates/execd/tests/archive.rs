@@ -216,7 +216,7 @@ async fn only_so_many_archives_are_unpacked_at_once() {
     let refused = daemon.call(Method::PUT, &uri, "").await;
     assert_eq!(refused.code(), "LIMIT_REACHED");
     assert!(
-        refused.text().contains("MAX_ARCHIVES"),
+        refused.text().contains("ARCHIVES_MAX"),
         "{}",
         refused.text()
     );

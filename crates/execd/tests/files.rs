@@ -196,14 +196,14 @@ async fn limits_are_named() {
     let long = format!(r#"{{"path":"{}"}}"#, "a".repeat(70_000));
     let answer = upload(&daemon, &[("metadata", long.as_bytes()), ("file", b"x")]).await;
     assert_eq!(answer.code(), "INVALID_FILE_METADATA");
-    assert!(answer.text().contains("MAX_METADATA"));
+    assert!(answer.text().contains("METADATA_MAX"));
     let answer = upload(&daemon, &vec![("file", b"x".as_slice()); 65]).await;
     assert_eq!(answer.code(), "LIMIT_REACHED");
-    assert!(answer.text().contains("MAX_ASIDE"));
+    assert!(answer.text().contains("ASIDE_MAX"));
     // It has no size and no end.
     let answer = daemon.get("/files/download?path=/proc/self/pagemap").await;
     assert_eq!(answer.code(), "LIMIT_REACHED");
-    assert!(answer.text().contains("MAX_UNSIZED"));
+    assert!(answer.text().contains("UNSIZED_MAX"));
 }
 
 #[tokio::test]

@@ -16,12 +16,13 @@ use crate::sandbox::build::failed;
 /// A server that is stopping has let go of its data directory by then.
 const DEADLINE: Duration = Duration::from_secs(5);
 
-/// The kernel tells of a closed file just before it lets the lock on it go.
+/// How long after inotify's IN_CLOSE_WRITE the lock may still be held: the kernel sends the event just
+/// before it releases the lock.
 const RELEASE: Duration = Duration::from_millis(20);
 
-/// Takes the lock file of a data directory for as long as the answer is kept.
+/// Takes the lock file of a data directory for as long as the returned file is open.
 pub(crate) fn take(path: &Path) -> Result<File, Error> {
-    let locked = within(path, DEADLINE)
+    let locked = lock_within(path, DEADLINE)
         .map_err(|source| failed(format!("locking {}", path.display()), source))?;
     locked.ok_or_else(|| {
         let directory = path.parent().unwrap_or(path).display();
@@ -32,18 +33,18 @@ pub(crate) fn take(path: &Path) -> Result<File, Error> {
     })
 }
 
-/// Locks the file at `path` for as long as the answer is kept; `None` when somebody else has it.
+/// Locks the file at `path` for as long as the returned file is open; `None` when somebody else has it.
 /// Who is just stopping gets a moment to let go, and so does a child of this process, which holds
 /// what its parent had open until it has become another program.
-pub(crate) fn within(path: &Path, patience: Duration) -> io::Result<Option<File>> {
+pub(crate) fn lock_within(path: &Path, timeout: Duration) -> io::Result<Option<File>> {
     let file = File::options()
         .create(true)
         .truncate(false)
         .write(true)
         .open(path)?;
     let closings = closings(path)?;
-    let deadline = Instant::now() + patience;
-    let mut look_again = patience;
+    let deadline = Instant::now() + timeout;
+    let mut look_again = timeout;
     loop {
         match rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => return Ok(Some(file)),
@@ -55,7 +56,7 @@ pub(crate) fn within(path: &Path, patience: Duration) -> io::Result<Option<File>
             return Ok(None);
         }
         let is_closed = wait(&closings, left.min(look_again))?;
-        look_again = if is_closed { RELEASE } else { patience };
+        look_again = if is_closed { RELEASE } else { timeout };
     }
 }
 
@@ -68,12 +69,12 @@ fn closings(path: &Path) -> io::Result<OwnedFd> {
 
 /// Whether somebody closed the file within `left`.
 fn wait(closings: &OwnedFd, left: Duration) -> io::Result<bool> {
-    let timeout = rustix::time::Timespec {
+    let left = rustix::time::Timespec {
         tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
         tv_nsec: i64::from(left.subsec_nanos()),
     };
     let mut watched = [PollFd::new(closings, PollFlags::IN)];
-    let ready = rustix::event::poll(&mut watched, Some(&timeout))?;
+    let ready = rustix::event::poll(&mut watched, Some(&left))?;
     let mut drained = [0_u8; 4096];
     while rustix::io::read(closings, &mut drained).is_ok() {}
     Ok(ready > 0)

@@ -1,7 +1,6 @@
 //! One context: a task that owns one interpreter, runs cells in the order they were asked for,
 //! and starts the interpreter again when it has died.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,8 +10,9 @@ use futures_util::FutureExt as _;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::Instant;
 
+use super::cell::{CellTimeout, RunningCell, failure, timed_out};
 use super::driver::InterpreterEvent;
-use super::frame::{self, Command, Frame, Report};
+use super::frame::{Frame, Report};
 use super::interpreter::{Interpreter, StartOptions};
 use super::interruption::Interruption;
 use super::jupyter;
@@ -24,14 +24,11 @@ use crate::process::Exit;
 use crate::state::Shared;
 
 /// An interpreter says that it is ready within this, also on a machine that is busy.
-const START_MAX: Duration = Duration::from_secs(60);
+pub(super) const START_MAX: Duration = Duration::from_secs(60);
 
 /// A variable of the daemon that sets another number of seconds than [`START_MAX`], for kernels
 /// that take their time.
 const START_SECONDS_VARIABLE: &str = "EXECD_INTERPRETER_START_SECONDS";
-
-/// What a cell that ran out of its time gets to end by itself before its interpreter is killed.
-const TIMEOUT_GRACE: Duration = Duration::from_secs(2);
 
 /// Output that threads print while no cell runs, kept for the next one.
 const IDLE_TEXT_BYTES: usize = 64 * 1024;
@@ -79,7 +76,7 @@ pub(super) struct Context {
 }
 
 impl Context {
-    /// Starts the interpreter and answers when it is ready.
+    /// Starts the interpreter and returns when it is ready.
     pub(super) async fn start(
         shared: &Arc<Shared>,
         asked: &str,
@@ -301,30 +298,34 @@ impl Owner {
         let interrupt = Arc::clone(&self.interrupt);
         // One that came too late for the cell before must not end this one.
         let _ = interrupt.notified().now_or_never();
-        let mut deadline = CellTimeout {
-            interrupt_at: timeout.map(|timeout| Instant::now() + timeout),
-            kill_at: None,
+        let mut run = RunningCell {
+            sink,
+            timeout,
+            deadline: CellTimeout {
+                interrupt_at: timeout.map(|timeout| Instant::now() + timeout),
+                kill_at: None,
+            },
+            interruption: Interruption::new(language, number),
+            has_failed: false,
         };
-        let mut interruption = Interruption::new(language, number);
         if driver.run(script).await.is_err() {
             // It is dead; the end of the process says how.
             driver.kill();
         }
-        let mut has_failed = false;
         loop {
             let event = tokio::select! {
-                event = driver.next() => interruption.without_shell_noise(event),
+                event = driver.next() => run.interruption.without_shell_noise(event),
                 () = interrupt.notified() => {
-                    interruption.ask(driver).await;
+                    run.interruption.ask(driver).await;
                     continue;
                 }
-                () = interruption.tick() => {
-                    interruption.ask(driver).await;
+                () = run.interruption.tick() => {
+                    run.interruption.ask(driver).await;
                     continue;
                 }
-                () = deadline.tick() => {
-                    if deadline.fire(driver) {
-                        interruption.ask(driver).await;
+                () = run.deadline.tick() => {
+                    if run.deadline.fire(driver) {
+                        run.interruption.ask(driver).await;
                     }
                     continue;
                 }
@@ -338,83 +339,19 @@ impl Owner {
                     )))
                     .await;
                 }
-                InterpreterEvent::Died(exit) if deadline.has_fired() => {
+                InterpreterEvent::Died(exit) if run.deadline.has_fired() => {
                     sink.error(timed_out(timeout)).await;
                     return Outcome::Killed(exit);
                 }
                 InterpreterEvent::Died(exit) => return Outcome::Died(exit),
-                InterpreterEvent::Frame(frame) => match frame.kind {
-                    Report::Begun => interruption.began(driver).await,
-                    Report::Sync => drop(driver.tell(&frame::encode(Command::Synced, &[])).await),
-                    Report::Pong if interruption.is_answered(&frame) => return Outcome::Finished,
-                    Report::Finished => {
-                        // A kernel may end an interrupted cell without a word.
-                        if deadline.has_fired() && !has_failed {
-                            sink.error(timed_out(timeout)).await;
-                        }
-                        if interruption.finished(driver).await {
-                            return Outcome::Finished;
-                        }
-                    }
-                    Report::Status => {
-                        let Some(status) = interruption.reported(driver, &frame).await else {
-                            continue;
-                        };
-                        sink.text(Channel::Stderr, interruption.held()).await;
-                        if deadline.has_fired() {
-                            sink.error(timed_out(timeout)).await;
-                        } else if status != 0 {
-                            sink.error(ExecutionError::exit_code(status)).await;
-                        }
+                InterpreterEvent::Frame(frame) => {
+                    let is_over = run.take(driver, frame).await;
+                    if is_over {
                         return Outcome::Finished;
                     }
-                    Report::Error if deadline.has_fired() => {
-                        has_failed = true;
-                        sink.error(timed_out(timeout)).await;
-                    }
-                    // Nobody can be asked: the protocol has no way to send input to a cell.
-                    Report::Prompt => {
-                        drop(driver.tell(&frame::encode(Command::NoInput, &[])).await)
-                    }
-                    _ => report(frame, sink).await,
-                },
+                }
             }
         }
-    }
-}
-
-/// When a cell's time is over: first it is asked to stop, then its interpreter is killed.
-struct CellTimeout {
-    interrupt_at: Option<Instant>,
-    kill_at: Option<Instant>,
-}
-
-impl CellTimeout {
-    async fn tick(&self) {
-        match self.kill_at.or(self.interrupt_at) {
-            Some(at) => tokio::time::sleep_until(at).await,
-            None => std::future::pending().await,
-        }
-    }
-
-    /// Whether the cell is to be asked to stop; the second time its interpreter is killed.
-    fn fire(&mut self, driver: &mut Interpreter) -> bool {
-        match self.interrupt_at.take() {
-            Some(_) => {
-                self.kill_at = Some(Instant::now() + TIMEOUT_GRACE);
-                true
-            }
-            None => {
-                driver.kill();
-                // Fired for the last time: only the end of the process is awaited now.
-                self.kill_at = self.kill_at.map(|at| at + START_MAX);
-                false
-            }
-        }
-    }
-
-    fn has_fired(&self) -> bool {
-        self.kill_at.is_some()
     }
 }
 
@@ -422,63 +359,6 @@ fn start_deadline(shared: &Shared) -> Duration {
     let set = shared.environment.get(START_SECONDS_VARIABLE);
     set.and_then(|seconds| seconds.to_str()?.parse().ok())
         .map_or(START_MAX, Duration::from_secs)
-}
-
-async fn report(frame: Frame, sink: &Sink) {
-    let mut fields = frame
-        .fields
-        .into_iter()
-        .map(|field| String::from_utf8_lossy(&field).into_owned());
-    match frame.kind {
-        Report::Result => {
-            let count = fields.next().and_then(|count| count.parse().ok());
-            sink.value(count, values(fields)).await;
-        }
-        Report::Display => {
-            // The id and whether this updates an older display: a stream of events cannot
-            // change what it has sent, so an update is shown anew.
-            let _ = (fields.next(), fields.next());
-            sink.value(None, values(fields)).await;
-        }
-        Report::Error => {
-            let (ename, evalue) = (
-                fields.next().unwrap_or_default(),
-                fields.next().unwrap_or_default(),
-            );
-            sink.error(ExecutionError {
-                ename,
-                evalue,
-                traceback: fields.collect(),
-            })
-            .await;
-        }
-        // To clear what was shown has no event; the text stays.
-        _ => {}
-    }
-}
-
-fn values(mut fields: impl Iterator<Item = String>) -> BTreeMap<String, String> {
-    let mut values = BTreeMap::new();
-    while let (Some(mime), Some(value)) = (fields.next(), fields.next()) {
-        values.insert(mime, value);
-    }
-    values
-}
-
-fn failure(name: &str, message: &str) -> ExecutionError {
-    ExecutionError {
-        ename: name.to_owned(),
-        evalue: message.to_owned(),
-        traceback: vec![format!("{name}: {message}")],
-    }
-}
-
-fn timed_out(timeout: Option<Duration>) -> ExecutionError {
-    let after = timeout.unwrap_or_default().as_millis();
-    failure(
-        "TimeoutError",
-        &format!("the code ran longer than its timeout of {after} ms and was stopped"),
-    )
 }
 
 fn describe(exit: Exit) -> String {

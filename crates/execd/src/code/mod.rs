@@ -13,6 +13,7 @@
 //! A cell has no input, because the protocol has no way to send it any: `input()` and `getpass()`
 //! fail at once with an error that says so, and standard input is empty.
 
+mod cell;
 mod context;
 mod contexts;
 mod driver;

@@ -1,4 +1,4 @@
-//! Commands: one process each, with its output history by id for as long as the limits allow.
+//! Commands: one process each, with its output kept by id for as long as the limits allow.
 
 mod history;
 mod request;
@@ -77,7 +77,7 @@ impl Commands {
         }
     }
 
-    /// The command, while its output is history.
+    /// The command, while its output is kept.
     pub(crate) fn find(&self, id: &str) -> Option<Arc<Command>> {
         locked(&self.history).find(id)
     }

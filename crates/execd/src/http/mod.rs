@@ -128,7 +128,7 @@ impl App {
 /// descriptors or memory. Neither may end the daemon; the second would spin, so the loop
 /// yields to the tasks whose end gives descriptors back.
 async fn refused_accept(error: &io::Error) {
-    tracing::warn!(%error, "a connection could not be accepted");
+    tracing::warn!(error = %api::error_chain(error), "a connection could not be accepted");
     tokio::task::yield_now().await;
 }
 

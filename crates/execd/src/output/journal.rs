@@ -162,7 +162,7 @@ impl Journal {
                 inner.file = Some(file);
             }
             Err(error) => {
-                tracing::warn!(%error, "older output could not be moved to a file and is dropped");
+                tracing::warn!(error = %api::error_chain(&error), "older output could not be moved to a file and is dropped");
                 inner
                     .blocks
                     .retain(|block| !matches!(block.location, Location::Memory(_)));

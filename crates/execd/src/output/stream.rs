@@ -145,7 +145,7 @@ impl Stream {
                     match bytes.load().await {
                         Ok(bytes) => self.send_records(bytes).await?,
                         Err(error) => {
-                            tracing::warn!(%error, "kept output could not be read back");
+                            tracing::warn!(error = %api::error_chain(&error), "kept output could not be read back");
                             return Err(ClientLeft);
                         }
                     }

@@ -23,8 +23,8 @@ const CPU_QUOTA_MIN_MICROS: u64 = 1_000;
 /// How long every process of a group may take to stop. Only one in an uninterruptible wait, as
 /// for a dead network filesystem, takes longer than milliseconds.
 const FREEZE_WAIT: Duration = Duration::from_secs(10);
-/// How often v1 is asked whether it is done: the first time after about as long as a process
-/// takes to be woken and stopped, then ever less often.
+/// How long to wait between two reads of `freezer.state`, from about the time that a process takes
+/// to be woken and stopped, doubled each time up to the second.
 const FREEZE_POLL_FIRST: Duration = Duration::from_micros(50);
 const FREEZE_POLL_MAX: Duration = Duration::from_millis(5);
 
@@ -94,7 +94,7 @@ impl Group {
         Ok(())
     }
 
-    /// Stops every process of the group and answers when all have stopped. Leaves the group
+    /// Freezes every process of the group and returns when all have stopped. Leaves the group
     /// running on failure.
     pub async fn freeze(&self) -> Result<(), Error> {
         let group = self.clone();
@@ -119,7 +119,7 @@ impl Group {
         }
     }
 
-    /// Ends every process of the group, frozen or not, and answers when none is left.
+    /// Kills every process of the group, frozen or not, and returns when none is left.
     pub async fn kill(&self) -> Result<(), Error> {
         let group = self.clone();
         blocking("killing a cgroup", move || kill::kill(&group)).await
@@ -145,7 +145,7 @@ impl Group {
                 number(Controller::Cpuacct, "cpuacct.usage").map(Duration::from_nanos),
                 number(Controller::Memory, "memory.usage_in_bytes"),
                 keyed(Controller::Memory, "memory.stat", "total_inactive_file"),
-                // "No limit" is the largest number of pages.
+                // cgroup v1 writes "no limit" as the largest multiple of the page size (2^63 rounded down).
                 number(Controller::Memory, "memory.limit_in_bytes").filter(|n| *n < 1 << 60),
             ),
             Layout::V2 { .. } => (

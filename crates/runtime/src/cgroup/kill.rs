@@ -2,8 +2,8 @@
 //!
 //! v2 does it in one write. On v1 a group that forks faster than it can be read is first frozen,
 //! then each process is signalled through a descriptor that cannot come to mean another process,
-//! then the group is let go, and dies. Either way the answer waits for the kernel to say that
-//! they are gone.
+//! then the group is thawed, and dies. Either way the call returns when the kernel says that they
+//! are gone.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};

@@ -116,9 +116,7 @@ pub enum Error {
          container give it a writable cgroup mount"
     )]
     NotWritable {
-        /// Where.
         path: PathBuf,
-        /// Why.
         #[source]
         source: io::Error,
     },
@@ -128,22 +126,17 @@ pub enum Error {
     /// The kernel refused a limit.
     #[error("the kernel refused the {what} limit {value}")]
     Limit {
-        /// Of what.
         what: &'static str,
         /// As it was written.
         value: String,
-        /// Why.
         #[source]
         source: io::Error,
     },
     /// A group did not freeze or empty in time.
     #[error("the cgroup {name} did not {what} within {waited:?}")]
     Slow {
-        /// Which.
         name: String,
-        /// Do what.
         what: &'static str,
-        /// How long.
         waited: Duration,
     },
     /// There is no such group.
@@ -154,7 +147,6 @@ pub enum Error {
     Kernel {
         /// What was being done, with the path.
         action: String,
-        /// Why.
         #[source]
         source: io::Error,
     },

@@ -14,10 +14,10 @@ use super::group::Group;
 use super::tree::write;
 use crate::sys::event::watch_for;
 
-/// When v1 is first asked whether it has killed: after about as long as that takes. Each further
-/// look waits twice as long.
+/// The first wait for the kill count of v1 to change: about as long as a kill takes. Each further
+/// wait is twice as long.
 const POLL_FIRST: Duration = Duration::from_micros(100);
-/// When to stop looking: a kill that takes longer is found by the next event, or when the
+/// When to stop waiting: a kill that takes longer is found by the next event, or when the
 /// sandbox ends and its count is read.
 const POLL_DEADLINE: Duration = Duration::from_secs(1);
 
@@ -61,7 +61,7 @@ impl OomWatch {
         })
     }
 
-    /// How many processes have been killed since the last answer; waits for the first. `None`
+    /// How many processes have been killed since the last call; waits for the first. `None`
     /// once the group is gone. Safe to cancel.
     pub async fn next(&mut self) -> Option<u64> {
         loop {

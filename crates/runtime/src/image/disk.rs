@@ -12,9 +12,10 @@ use super::index::{
 };
 use super::{Error, ImageId, digest::Digest, host, tree};
 
-/// Who has just closed the store may have started a program that holds on to it until it runs, which
-/// takes milliseconds; a person who asks about the store of a running server is told soon.
-const LOCK_PATIENCE: Duration = Duration::from_secs(1);
+/// How long to wait for the lock of a store that was just closed: a child of its process holds the
+/// descriptor until it executes its program, which takes milliseconds. Short, because a person who
+/// asks about the store of a running server waits for it.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 const DIRECTORIES: [&str; 6] = ["layers", "images", "snapshots", "host", "downloads", "work"];
 
@@ -40,7 +41,7 @@ impl WorkDirectory {
 impl Drop for WorkDirectory {
     fn drop(&mut self) {
         if let Err(error) = tree::remove_path(&self.path) {
-            tracing::warn!(path = %self.path.display(), %error, "could not remove a work directory");
+            tracing::warn!(path = %self.path.display(), error = %api::error_chain(&error), "could not remove a work directory");
         }
     }
 }
@@ -60,7 +61,7 @@ pub(super) fn open(store: &Path) -> Result<File, Error> {
         make_private(&path).map_err(|e| Error::io("making", &path, e))?;
     }
     let path = store.join("lock");
-    let locked = crate::lock::within(&path, LOCK_PATIENCE);
+    let locked = crate::lock::lock_within(&path, LOCK_TIMEOUT);
     let locked = locked.map_err(|e| Error::io("locking", &path, e))?;
     locked.ok_or_else(|| Error::InUse {
         what: format!("the image store {}", store.display()),
@@ -233,8 +234,8 @@ pub(super) fn sync_file_system(path: &Path) -> io::Result<()> {
     Ok(rustix::fs::syncfs(File::open(path)?)?)
 }
 
-/// Moves a file or directory out of sight, where opening the store would remove it too. Answers
-/// where to, unless it was gone already.
+/// Moves a file or directory into `work/`, which opening the store empties. Returns where to, unless
+/// it was gone already.
 pub(super) fn move_to_trash(store: &Path, path: &Path) -> Result<Option<PathBuf>, Error> {
     let trashed = store
         .join("work")

@@ -14,7 +14,6 @@ pub enum Error {
     /// The text is not an image reference.
     #[error("{reference:?} is not an image reference: {message}")]
     InvalidReference {
-        /// As given.
         reference: String,
         /// What is wrong with it.
         message: String,
@@ -22,7 +21,6 @@ pub enum Error {
     /// No registry and no local image has it.
     #[error("image {reference} was not found: {message}")]
     NotFound {
-        /// As given.
         reference: String,
         /// Where was looked and what to do.
         message: String,
@@ -30,7 +28,6 @@ pub enum Error {
     /// The registry wants credentials, or other ones.
     #[error("the registry refused access to {reference}: {message}")]
     Unauthorized {
-        /// As given.
         reference: String,
         /// What the registry said.
         message: String,
@@ -56,7 +53,6 @@ pub enum Error {
     /// The image exists, but not for the platform asked for.
     #[error("image {reference} is not built for {wanted}; it is built for {available}")]
     WrongPlatform {
-        /// As given.
         reference: String,
         /// Asked for.
         wanted: String,
@@ -70,9 +66,7 @@ pub enum Error {
     TooLarge {
         /// Which layer or document.
         what: String,
-        /// The limit.
         limit: u64,
-        /// Of what.
         unit: &'static str,
         /// The field of [`super::Limits`] that moves it.
         setting: &'static str,
@@ -85,12 +79,7 @@ pub enum Error {
     },
     /// A lease, a snapshot or a reference still needs it.
     #[error("{what} is in use by {by}")]
-    InUse {
-        /// What.
-        what: String,
-        /// By whom.
-        by: String,
-    },
+    InUse { what: String, by: String },
     /// The id names nothing in this store.
     #[error("there is no image {0} in the store")]
     UnknownImage(ImageId),
@@ -102,7 +91,6 @@ pub enum Error {
     Io {
         /// What was being done, with the path.
         action: String,
-        /// Why.
         #[source]
         source: Arc<io::Error>,
     },

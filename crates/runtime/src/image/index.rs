@@ -183,7 +183,7 @@ impl Index {
         self.leases.get(image).copied().unwrap_or_default()
     }
 
-    /// Keeps a layer from garbage collection; answers whether it is here.
+    /// Keeps a layer from garbage collection; returns whether it is here.
     pub(super) fn pin(&mut self, layer: &Digest) -> bool {
         let layer = self.layers.get_mut(layer);
         layer.map(|layer| layer.pins += 1).is_some()

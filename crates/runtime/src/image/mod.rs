@@ -247,7 +247,6 @@ pub fn this_platform() -> Platform {
 /// An image in a listing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub struct Image {
-    /// Its id.
     pub id: ImageId,
     /// The references that mean it, in full (`docker.io/library/python:3.11`).
     pub references: Vec<String>,
@@ -266,7 +265,6 @@ pub struct Image {
 pub struct Snapshot {
     /// The image that stands for it.
     pub image: ImageId,
-    /// Its id.
     pub id: api::id::SnapshotId,
     /// What it stands on.
     pub parent: ImageId,
@@ -296,11 +294,8 @@ pub enum Import {
 /// What garbage collection removed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 pub struct Collected {
-    /// Images.
     pub images: usize,
-    /// Layers.
     pub layers: usize,
-    /// Bytes.
     pub bytes: u64,
 }
 

@@ -199,7 +199,7 @@ impl<W: Write> Packer<'_, W> {
         append.map_err(|e| self.failed(path, e))
     }
 
-    /// Writes the xattrs worth keeping ahead of the entry; answers whether it is opaque.
+    /// Writes the xattrs worth keeping ahead of the entry; returns whether it is opaque.
     fn xattrs(&mut self, opened: BorrowedFd<'_>, path: &Path) -> Result<bool, Error> {
         let mut names = vec![0_u8; XATTR_BYTES_MAX];
         let length = match fs::flistxattr(opened, &mut names) {

@@ -1,4 +1,4 @@
-//! Many who wait for one pull.
+//! One pull, shared by everyone who asks for the same image at once ("single flight").
 //!
 //! A pull belongs to nobody who waits for it: any may go, and only when the last has gone is it
 //! cancelled. Each hears what happens from the moment it joined.
@@ -123,7 +123,7 @@ impl Drop for Waiter<'_> {
     }
 }
 
-/// The pull's own end of a shared. However the pull ends, a panic included, its waiters hear of
+/// The task that runs a shared pull. However the pull ends, a panic included, its waiters hear of
 /// it.
 pub(super) struct PullOwner {
     pub(super) shared: Arc<SharedPull>,
@@ -156,7 +156,7 @@ impl Drop for PullOwner {
 }
 
 impl SharedPulls {
-    /// Joins the pull of this key; where there is none, whoever joins must fly it.
+    /// Joins the pull of this key; where there is none, whoever joins gets its owner and must run it.
     pub(super) fn join(
         &self,
         key: PullKey,
@@ -197,7 +197,7 @@ impl SharedPulls {
     }
 }
 
-/// Takes a shared off the list, unless another has taken its place.
+/// Takes a pull off the list, unless another has taken its place.
 fn forget(active: &mut HashMap<PullKey, Arc<SharedPull>>, key: &PullKey, shared: &Arc<SharedPull>) {
     if active
         .get(key)

@@ -50,7 +50,7 @@ pub(crate) const TOKEN_FD: i32 = 4;
 /// See [`LISTEN_FD`].
 pub(crate) const LOG_FD: i32 = 5;
 
-/// What the spawner context once for all sandboxes.
+/// What the spawner prepared once for all sandboxes.
 pub(crate) struct InitContext {
     /// The seccomp program.
     pub(crate) filter: Vec<sock_filter>,
@@ -145,7 +145,8 @@ fn join_network(descriptors: &Descriptors) -> Outcome {
         .map_err(at_step(Step::Network))
 }
 
-/// After joining the cgroup, because the namespace's root is where its maker is.
+/// After joining the cgroup: the root of a cgroup namespace is the cgroup that its creator is in, see
+/// cgroup_namespaces(7).
 fn unshare_cgroup_namespace() -> Outcome {
     sys::unshare_namespaces(UnshareFlags::NEWCGROUP).map_err(at_step(Step::CgroupNamespace))
 }
@@ -229,7 +230,7 @@ fn arrange_descriptors(
     report: BorrowedFd<'_>,
 ) -> Outcome<Kept> {
     let step = at_step(Step::Descriptors);
-    // The sources may stand where a target goes, so all are first copied out of the root_mount.
+    // The sources may stand where a target goes, so all are first copied out of the way.
     let aside = |descriptor: BorrowedFd<'_>| {
         rustix::io::fcntl_dupfd_cloexec(descriptor, FIRST_CLOSED.cast_signed()).map_err(&step)
     };

@@ -31,9 +31,7 @@ pub enum DialError {
     /// The kernel refused a step.
     #[error("connecting to port {port} inside the sandbox failed")]
     Failed {
-        /// Which port.
         port: u16,
-        /// Why.
         #[source]
         source: io::Error,
     },

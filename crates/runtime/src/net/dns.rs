@@ -136,7 +136,7 @@ pub(super) async fn relay(sockets: Sockets, upstreams: Upstreams, stop: Cancella
     ) {
         (Ok(udp), Ok(tcp)) => (Arc::new(udp), tcp),
         (Err(error), _) | (_, Err(error)) => {
-            tracing::error!(%error, "the relay for DNS could not start; names will not resolve");
+            tracing::error!(error = %api::error_chain(&error), "the relay for DNS could not start; names will not resolve");
             return;
         }
     };
@@ -178,7 +178,9 @@ async fn ask(query: &[u8], upstreams: &[SocketAddr]) -> Option<Vec<u8>> {
     for upstream in upstreams {
         match timeout(UPSTREAM_WAIT, ask_one(query, *upstream)).await {
             Ok(Ok(answer)) => return Some(answer),
-            Ok(Err(error)) => tracing::debug!(%upstream, %error, "a nameserver gave no answer"),
+            Ok(Err(error)) => {
+                tracing::debug!(%upstream, error = %api::error_chain(&error), "a nameserver gave no answer")
+            }
             Err(_) => tracing::debug!(%upstream, "a nameserver did not answer in time"),
         }
     }

@@ -131,7 +131,6 @@ pub enum Error {
     Kernel {
         /// What was being done.
         action: String,
-        /// Why.
         #[source]
         source: std::io::Error,
     },

@@ -175,7 +175,7 @@ impl Socket {
         Ok(Self(fd))
     }
 
-    /// Sends the batch and answers when the kernel has worked through all of it. Requests before
+    /// Sends the batch and returns when the kernel has worked through all of it. Requests before
     /// and, with rtnetlink, after a refused one have been carried out.
     pub(super) fn send(&self, mut batch: Batch) -> Result<(), NetlinkError> {
         batch.acknowledge_last();

@@ -361,7 +361,7 @@ fn resolver_record(config: &Config) -> PathBuf {
     config.owner.join("resolver-slot")
 }
 
-/// Checks what cannot work and answers how many slots there are.
+/// Refuses what cannot work; returns how many slots there are.
 fn validate(config: &Config) -> Result<u32, Error> {
     let prefix = &config.prefix;
     if prefix.is_empty()
@@ -406,7 +406,7 @@ struct DnsRelay<'a> {
 }
 
 impl DnsRelay<'_> {
-    /// Starts the relay if sandboxes need one, and answers their resolv.conf.
+    /// Starts the relay if sandboxes need one; returns their resolv.conf and the relay's slot.
     fn start(
         self,
         earlier: Option<SlotIndex>,

@@ -11,7 +11,7 @@ use super::netlink::{Family, Socket};
 use super::{Config, Error, IDS_PER_SLOT, Network, Slot, SlotIndex};
 use crate::sys::userns::Holder;
 
-/// What all slots have in common.
+/// Makes slots; holds what all of them have in common.
 pub(super) struct SlotFactory {
     config: Config,
     /// The namespace the host's ends are in: that of the thread that opened the pool.
@@ -170,7 +170,7 @@ pub(super) fn in_namespace<T>(
     if let Err(error) = move_into_link_name_space(host, network) {
         // A thread of the server left inside a sandbox's network would send the host's traffic
         // there. The kernel has no reason to refuse; if it does, stopping is the safe answer.
-        tracing::error!(%error, "a thread could not return to the host's network namespace");
+        tracing::error!(error = %api::error_chain(&error), "a thread could not return to the host's network namespace");
         std::process::abort();
     }
     Ok(result)

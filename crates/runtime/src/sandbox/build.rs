@@ -34,7 +34,7 @@ pub(crate) const WRITABLE_DIR: &str = "rw";
 /// Where programs are looked for when neither image nor request says.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// What goes into a sandbox besides its [`Spec`].
+/// What a sandbox is built from besides its [`Spec`].
 pub(crate) struct BuildInputs<'a> {
     pub(crate) image: &'a Prepared,
     pub(crate) slot: &'a Slot,

@@ -72,7 +72,7 @@ impl Unfinished {
             directory.map_or(Ok(()), |directory| removal::remove_now(&directory, &layout))
         });
         if let Ok(Err(error)) = removed.await {
-            tracing::warn!(error = %error, "a half-made sandbox's directory could not be removed");
+            tracing::warn!(error = %api::error_chain(&error), "a half-made sandbox's directory could not be removed");
         }
     }
 }

@@ -23,23 +23,24 @@ use crate::sys::event::watch_for;
 /// Read and given out at once.
 const PIECE_BYTES: usize = 64 * 1024;
 
-/// So much of what was given out is compared to see that the log was not cut meanwhile: long enough
-/// to be no other place, short enough to be read along with every piece.
+/// This many bytes of what was given out last are read again before each piece, to see that the log
+/// was not cut meanwhile: enough not to match elsewhere by chance, few enough to cost nothing.
 const LAST_BYTES: usize = 256;
 
 /// A log that is followed.
 pub(crate) struct LogFollower {
     log: Arc<File>,
     watch: AsyncFd<OwnedFd>,
-    /// What was given out ends here in the file, with these bytes.
+    /// The offset in the file behind what was given out last.
     at: u64,
+    /// The last bytes that were given out; at most [`LAST_BYTES`].
     last: Vec<u8>,
-    /// The beginning of a letter whose rest has not come.
-    half: Vec<u8>,
+    /// The beginning of a UTF-8 character whose rest has not been written.
+    incomplete: Vec<u8>,
 }
 
 impl LogFollower {
-    /// Opens the log; answers its newest lines as well.
+    /// Opens the log; returns its newest lines as well.
     pub(crate) fn open(path: &Path, query: LogQuery) -> io::Result<(Self, String)> {
         let watch = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
         // Before anything is read, so that nothing is written unseen.
@@ -55,7 +56,7 @@ impl LogFollower {
             watch: watch_for(watch, Interest::READABLE)?,
             at,
             last,
-            half: Vec::new(),
+            incomplete: Vec::new(),
         };
         Ok((follower, first))
     }
@@ -81,7 +82,7 @@ impl LogFollower {
             }
             piece = String::new();
             if is_over {
-                let rest = String::from_utf8_lossy(&self.half).into_owned();
+                let rest = String::from_utf8_lossy(&self.incomplete).into_owned();
                 if !rest.is_empty() {
                     // The last of all; nobody need be there for it.
                     let _ = pieces.send(rest).await;
@@ -115,17 +116,17 @@ impl LogFollower {
         Ok(bytes)
     }
 
-    /// Bytes as text; a letter that is not whole waits.
+    /// Bytes as text; an incomplete UTF-8 character at the end waits for its rest.
     fn text(&mut self, bytes: &[u8]) -> String {
-        let mut all = std::mem::take(&mut self.half);
+        let mut all = std::mem::take(&mut self.incomplete);
         all.extend_from_slice(bytes);
-        self.half = all.split_off(all.len() - half_letter(&all));
+        self.incomplete = all.split_off(all.len() - incomplete_suffix(&all));
         String::from_utf8_lossy(&all).into_owned()
     }
 }
 
-/// How many bytes at the end begin a letter that is not whole.
-fn half_letter(bytes: &[u8]) -> usize {
+/// How many bytes at the end begin a UTF-8 character that is incomplete.
+fn incomplete_suffix(bytes: &[u8]) -> usize {
     let begin = bytes.iter().rev().take(3).position(|byte| *byte >= 0xc0);
     let Some(back) = begin else {
         return 0;

@@ -73,7 +73,7 @@ impl State {
 pub(crate) struct Alive {
     pub(crate) pidfd: AsyncFd<OwnedFd>,
     pub(crate) group: Group,
-    /// Connect to `/proc/self/fd/` this.
+    /// An `O_PATH` descriptor of the control socket; connect to `/proc/self/fd/N`.
     pub(crate) control: OwnedFd,
     /// Its network namespace.
     pub(crate) net: OwnedFd,
@@ -170,7 +170,7 @@ impl Sandbox {
             .clone()
     }
 
-    /// Stands on another image from now on.
+    /// Its layers are those of another image from now on.
     pub(crate) fn set_image(&self, image: ImageId, lease: Lease) {
         *self
             .base
@@ -360,7 +360,7 @@ pub(crate) fn exit(status: Option<ExitStatus>, oom_killed: bool, at: Option<Time
     }
 }
 
-/// Gives back what a sandbox without processes does not need.
+/// Releases the cgroup and the network slot of a sandbox without processes.
 pub(crate) async fn release_resources(shared: &Shared, group: &Group, slot: u32) {
     let emptied = match group.kill().await {
         Ok(()) => group.remove(),

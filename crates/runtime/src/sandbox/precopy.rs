@@ -162,7 +162,7 @@ impl Drop for Precopy {
     fn drop(&mut self) {
         if let Err(error) = remove_tree(&self.directory) {
             // The next start empties the staging directory.
-            tracing::warn!(error = %error, "early copies of a snapshot remain");
+            tracing::warn!(error = %api::error_chain(&error), "early copies of a snapshot remain");
         }
     }
 }

@@ -1,4 +1,5 @@
-//! What a new server finds on the host: sandboxes to go on with, and leftovers to take away.
+//! Recovery after a restart: a new server reattaches to the sandboxes of an earlier one, and removes
+//! what that left half made or half deleted.
 //!
 //! A directory in `sandboxes/` with a record and a process is a sandbox, alive or ended. One
 //! without a process was being made when the server died: nobody was told of it, so it goes. One
@@ -24,7 +25,7 @@ use crate::cgroup::Tree;
 use crate::config::Layout;
 use crate::sys;
 
-/// What is on the disk.
+/// What a scan of the data directory found.
 #[derive(Debug, Default)]
 pub(crate) struct Scan {
     intact: Vec<(PathBuf, Record, Process)>,
@@ -70,7 +71,7 @@ impl Scan {
         intact.chain(leftovers).map(|record| record.slot).collect()
     }
 
-    /// Takes the intact ones back and removes the rest.
+    /// Reattaches to the intact ones and removes the rest.
     pub(crate) async fn recover(self, shared: &Arc<Shared>) {
         let mut groups: Vec<String> = Vec::new();
         for (directory, record, process) in self.intact {
@@ -147,7 +148,7 @@ fn reattach(
         }
         outcome => {
             if let Err(error) = outcome {
-                tracing::warn!(sandbox_id = %record.id, error = %error, "a sandbox cannot be reached");
+                tracing::warn!(sandbox_id = %record.id, error = %api::error_chain(&error), "a sandbox cannot be reached");
             }
             let exit = exit(shared, &directory, &record);
             Sandbox::ended(record, process, directory, exit, holds)

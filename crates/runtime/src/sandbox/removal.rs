@@ -56,7 +56,7 @@ pub(crate) async fn delete(
     Ok(())
 }
 
-/// Removes what is in the trash, whose processes have ended.
+/// Removes a directory in the trash, whose processes have ended.
 pub(crate) async fn remove_trashed(shared: &Shared, trashed: PathBuf, own_volumes: Vec<String>) {
     let volumes = shared.layout.volumes();
     let _turn = shared.removals.acquire().await;
@@ -66,7 +66,7 @@ pub(crate) async fn remove_trashed(shared: &Shared, trashed: PathBuf, own_volume
     });
     if let Ok(Err((path, error))) = removed.await {
         // The next start tries again.
-        tracing::warn!(path = %path.display(), error = %error, "a deleted sandbox's files remain");
+        tracing::warn!(path = %path.display(), error = %api::error_chain(&error), "a deleted sandbox's files remain");
     }
 }
 
@@ -111,7 +111,7 @@ fn remove_directory(trashed: &Path) -> io::Result<()> {
 pub(crate) fn remove_volumes(claims: &[String], volumes_dir: &Path) {
     for claim in claims {
         if let Err(error) = volume::remove(claim, volumes_dir) {
-            tracing::warn!(volume = claim, error = %error, "a volume could not be removed");
+            tracing::warn!(volume = claim, error = %api::error_chain(&error), "a volume could not be removed");
         }
     }
 }

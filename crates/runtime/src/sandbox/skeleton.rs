@@ -64,7 +64,7 @@ impl Skeletons {
     }
 }
 
-/// The texts of a sandbox's own files.
+/// The contents of a sandbox's own files in `/etc`.
 pub(crate) struct EtcFiles {
     pub(crate) hostname: String,
     pub(crate) hosts: String,

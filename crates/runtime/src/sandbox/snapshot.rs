@@ -109,7 +109,7 @@ async fn precopy(
     match copied.await {
         Ok(Ok(early)) => Some(early),
         Ok(Err(error)) => {
-            tracing::warn!(snapshot_id = %snapshot, error = %error, "copying ahead failed");
+            tracing::warn!(snapshot_id = %snapshot, error = %api::error_chain(&error), "copying ahead failed");
             None
         }
         Err(_) => None,

@@ -120,7 +120,7 @@ struct EventLoop {
     /// The directories of the sandboxes whose parent this is.
     alive: HashMap<Pid, OwnedFd>,
     buffer: Vec<u8>,
-    /// How many layers there are layer_mount_points for.
+    /// How many layers have a directory in the scaffold to be mounted on.
     layer_mount_points: usize,
     /// Where children run until they are a program of their own.
     stack: Stack,

@@ -18,6 +18,7 @@ use sqlx::{ConnectOptions, Connection as _};
 use super::sql;
 
 type Connection = sqlx::PgConnection;
+type Database = sqlx::Postgres;
 
 /// One writer, and readers for listings of events.
 const CONNECTIONS: u32 = 8;
@@ -147,7 +148,7 @@ async fn lock(options: &PgConnectOptions, location: &str) -> Result<Connection, 
     }
 }
 
-/// Brings the schema up to date; answers the store's identity.
+/// Brings the schema up to date and returns the store's identity.
 async fn migrate(pool: &PgPool, location: &str) -> Result<String, Error> {
     let fail = |error: sqlx::Error| explain(location, "migrate", &error);
     let mut transaction = pool.begin().await.map_err(fail)?;

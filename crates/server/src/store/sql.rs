@@ -183,10 +183,7 @@ macro_rules! sql_store {
                         .await?;
                 }
                 Write::RemoveSandbox(id) => {
-                    sqlx::query(sql::REMOVE_SANDBOX)
-                        .bind(id.as_str())
-                        .execute(connection)
-                        .await?;
+                    run(connection, sql::REMOVE_SANDBOX, id.as_str()).await?
                 }
                 Write::PutSnapshot(snapshot) => {
                     sqlx::query(sql::PUT_SNAPSHOT)
@@ -199,19 +196,11 @@ macro_rules! sql_store {
                         .await?;
                 }
                 Write::RemoveSnapshot(id) => {
-                    sqlx::query(sql::REMOVE_SNAPSHOT)
-                        .bind(id.as_str())
-                        .execute(connection)
-                        .await?;
+                    run(connection, sql::REMOVE_SNAPSHOT, id.as_str()).await?
                 }
                 // Done before everything else.
                 Write::ClaimKey { .. } => {}
-                Write::ReleaseKeys(id) => {
-                    sqlx::query(sql::RELEASE_KEYS)
-                        .bind(id.as_str())
-                        .execute(connection)
-                        .await?;
-                }
+                Write::ReleaseKeys(id) => run(connection, sql::RELEASE_KEYS, id.as_str()).await?,
                 Write::AppendEvent(event) => {
                     let number: EventId = sqlx::query_scalar(sql::APPEND_EVENT)
                         .bind(sql::micros(event.at))
@@ -239,24 +228,26 @@ macro_rules! sql_store {
                     keep_events,
                     keep_audit,
                 } => {
-                    let before = sql::micros(*keys_before);
-                    sqlx::query(sql::PRUNE_KEYS)
-                        .bind(before)
-                        .execute(&mut *connection)
-                        .await?;
-                    let keep = i64::from(*keep_events);
-                    sqlx::query(sql::PRUNE_EVENTS)
-                        .bind(keep)
-                        .execute(&mut *connection)
-                        .await?;
-                    let keep = i64::from(*keep_audit);
-                    sqlx::query(sql::PRUNE_AUDIT)
-                        .bind(keep)
-                        .execute(connection)
-                        .await?;
+                    let keys_before = sql::micros(*keys_before);
+                    run(connection, sql::PRUNE_KEYS, keys_before).await?;
+                    run(connection, sql::PRUNE_EVENTS, i64::from(*keep_events)).await?;
+                    run(connection, sql::PRUNE_AUDIT, i64::from(*keep_audit)).await?;
                 }
             }
             Ok(())
+        }
+
+        /// Runs a statement with one parameter.
+        async fn run<'q, T>(
+            connection: &mut Connection,
+            statement: &'static str,
+            value: T,
+        ) -> Result<(), sqlx::Error>
+        where
+            T: 'q + Send + sqlx::Encode<'q, Database> + sqlx::Type<Database>,
+        {
+            let query = sqlx::query(statement).bind(value);
+            query.execute(connection).await.map(drop)
         }
 
         #[async_trait::async_trait]

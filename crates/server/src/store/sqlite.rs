@@ -26,6 +26,7 @@ use sqlx::sqlite::{
 use super::sql;
 
 type Connection = sqlx::SqliteConnection;
+type Database = sqlx::Sqlite;
 
 /// How long a statement waits for a lock that another process (a backup, a shell) holds.
 const BUSY: Duration = Duration::from_secs(5);
@@ -196,7 +197,7 @@ fn cannot_prepare(location: &str, error: &io::Error) -> Error {
     }
 }
 
-/// Brings the schema up to date; answers the store's identity.
+/// Brings the schema up to date and returns the store's identity.
 async fn migrate(pool: &SqlitePool, location: &str) -> Result<String, Error> {
     let fail = |error: sqlx::Error| explain(location, "migrate", &error);
     let damage: String = sqlx::query_scalar("PRAGMA quick_check(1)")

@@ -43,7 +43,7 @@ const CONNECT_EVERY: Duration = Duration::from_millis(5);
 const IDLE_TIMEOUT_STARTING: Duration = Duration::from_millis(50);
 const IDLE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// IdleProbe after which a kernel that answers them and never says `idle` is believed to be: ready
+/// Probes after which a kernel that answers them and never says `idle` is believed to be: ready
 /// at its start, and done with a cell that it has answered before them.
 const IDLE_PROBES_STARTING: u32 = 40;
 const IDLE_PROBES: u32 = 2;

@@ -154,7 +154,7 @@ fn read(directory: PathBuf) -> Option<Kernelspec> {
     let file: File = match serde_json::from_slice(&bytes) {
         Ok(file) => file,
         Err(error) => {
-            tracing::warn!(path = %path.display(), %error, "a kernelspec is not understood and passed over");
+            tracing::warn!(path = %path.display(), error = %api::error_chain(&error), "a kernelspec is not understood and passed over");
             return None;
         }
     };

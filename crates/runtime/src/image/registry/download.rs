@@ -157,7 +157,7 @@ async fn receive(
 type Written = tokio::task::JoinHandle<io::Result<(Digest, u64)>>;
 
 /// Writes pieces behind the first `have` bytes of the file, on a thread of its own, until the
-/// sender is dropped; answers with the digest and length of the whole file.
+/// sender is dropped; returns the digest and length of the whole file.
 fn start_writing(path: PathBuf, have: u64, hold: WriteGuard) -> (mpsc::Sender<Bytes>, Written) {
     let (sender, mut pieces) = mpsc::channel::<Bytes>(PIECES_WAITING_MAX);
     let writer = tokio::task::spawn_blocking(move || {

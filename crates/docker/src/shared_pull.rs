@@ -1,4 +1,5 @@
-//! Many who wait for one pull. It belongs to nobody who waits, and goes on when they leave: the
+//! One pull, shared by everyone who asks for the same image at once ("single flight"). It belongs to
+//! nobody who waits, and goes on when they leave: the
 //! engine keeps what it has got, and somebody will ask again.
 
 use std::collections::HashMap;
@@ -42,12 +43,12 @@ type Outcome = Result<(), PullError>;
 pub(crate) type Key = (String, String, Option<[u8; 32]>);
 
 /// One pull.
-pub(crate) struct Flight {
+pub(crate) struct SharedPull {
     outcome: watch::Sender<Option<Outcome>>,
     listeners: Mutex<Vec<mpsc::Sender<PullProgress>>>,
 }
 
-impl Flight {
+impl SharedPull {
     /// Tells everybody. A full channel drops the report; a closed one drops the listener.
     pub(crate) fn tell(&self, report: &PullProgress) {
         let mut listeners = self.listeners.lock().expect("no panic while held");
@@ -60,31 +61,31 @@ impl Flight {
 
 /// Pulls under way.
 #[derive(Default)]
-pub(crate) struct Flights {
-    active: Mutex<HashMap<Key, Arc<Flight>>>,
+pub(crate) struct SharedPulls {
+    active: Mutex<HashMap<Key, Arc<SharedPull>>>,
 }
 
-impl Flights {
-    fn active(&self) -> MutexGuard<'_, HashMap<Key, Arc<Flight>>> {
+impl SharedPulls {
+    fn active(&self) -> MutexGuard<'_, HashMap<Key, Arc<SharedPull>>> {
         self.active.lock().expect("no panic while held")
     }
 
-    /// Joins the pull of `key`, which `fly` begins where there is none, and waits for its end.
+    /// Joins the pull of `key`, which `start` begins where there is none, and waits for its end.
     pub(crate) async fn join(
         self: &Arc<Self>,
         key: Key,
         progress: Option<mpsc::Sender<PullProgress>>,
-        fly: impl FnOnce(Arc<Flight>) -> futures_util::future::BoxFuture<'static, Outcome>,
+        start: impl FnOnce(Arc<SharedPull>) -> futures_util::future::BoxFuture<'static, Outcome>,
     ) -> Outcome {
         let mut outcome = {
             let mut active = self.active();
-            let flight = active.entry(key.clone()).or_insert_with(|| {
-                let flight = Arc::new(Flight {
+            let shared = active.entry(key.clone()).or_insert_with(|| {
+                let shared = Arc::new(SharedPull {
                     outcome: watch::Sender::new(None),
                     listeners: Mutex::default(),
                 });
-                let (flights, pull) = (self.clone(), fly(flight.clone()));
-                let flown = flight.clone();
+                let (pulls, pull) = (self.clone(), start(shared.clone()));
+                let ending = shared.clone();
                 tokio::spawn(async move {
                     let ended = tokio::spawn(pull).await.unwrap_or_else(|panic| {
                         Err(PullError::Failed {
@@ -92,16 +93,16 @@ impl Flights {
                             is_transient: false,
                         })
                     });
-                    flights.active().remove(&key);
-                    flown.outcome.send_replace(Some(ended));
+                    pulls.active().remove(&key);
+                    ending.outcome.send_replace(Some(ended));
                 });
-                flight
+                shared
             });
             if let Some(progress) = progress {
-                let mut listeners = flight.listeners.lock().expect("no panic while held");
+                let mut listeners = shared.listeners.lock().expect("no panic while held");
                 listeners.push(progress);
             }
-            flight.outcome.subscribe()
+            shared.outcome.subscribe()
         };
         let ended = outcome.wait_for(Option::is_some).await;
         let ended = ended.expect("the pull's own task has the other end");
@@ -119,28 +120,28 @@ mod tests {
 
     #[tokio::test]
     async fn many_share_one_pull_and_others_have_their_own() {
-        let flights = Arc::new(Flights::default());
-        let flown = Arc::new(AtomicUsize::new(0));
+        let pulls = Arc::new(SharedPulls::default());
+        let ending = Arc::new(AtomicUsize::new(0));
         let (go, wait) = watch::channel(false);
         let join = |key: Key| {
-            let (flights, flown, mut wait) = (flights.clone(), flown.clone(), wait.clone());
+            let (pulls, ending, mut wait) = (pulls.clone(), ending.clone(), wait.clone());
             tokio::spawn(async move {
-                let fly = move |_| {
-                    flown.fetch_add(1, Ordering::SeqCst);
+                let start = move |_| {
+                    ending.fetch_add(1, Ordering::SeqCst);
                     async move {
                         let _ = wait.wait_for(|go| *go).await;
                         Err(PullError::NotFound("x".to_owned()))
                     }
                     .boxed()
                 };
-                flights.join(key, None, fly).await
+                pulls.join(key, None, start).await
             })
         };
         let key = |secret: Option<[u8; 32]>| ("image".to_owned(), String::new(), secret);
         let first = join(key(None));
         let second = join(key(None));
         let third = join(key(Some([1; 32])));
-        while flights.active().len() < 2 {
+        while pulls.active().len() < 2 {
             tokio::task::yield_now().await;
         }
         // One who leaves takes nothing along.
@@ -148,7 +149,7 @@ mod tests {
         go.send_replace(true);
         assert!(matches!(second.await, Ok(Err(PullError::NotFound(_)))));
         assert!(matches!(third.await, Ok(Err(PullError::NotFound(_)))));
-        assert_eq!(flown.load(Ordering::SeqCst), 2);
-        assert!(flights.active().is_empty());
+        assert_eq!(ending.load(Ordering::SeqCst), 2);
+        assert!(pulls.active().is_empty());
     }
 }
