@@ -12,6 +12,7 @@ use daemon::config::{Loaded, example};
 use daemon::telemetry;
 
 use crate::access;
+use crate::backends;
 use crate::config::{self, Config};
 use crate::run;
 
@@ -161,20 +162,11 @@ fn examine(arguments: &DoctorArguments) -> Result<bool, Failure> {
     let sources = config::sources(arguments.config.clone(), Vec::new(), environment());
     let loaded =
         config::load(&sources).map_err(|problems| Failure::unusable(problems.to_string()))?;
-    let own_program = |error: std::io::Error| Failure {
+    let backend = backends::of(loaded.settings.runtime.kind);
+    let report = backend.doctor(&loaded.settings).map_err(|error| Failure {
         message: error.to_string(),
         code: 1,
-    };
-    let report = match loaded.settings.runtime.kind {
-        config::RuntimeKind::Docker => {
-            let settings = run::docker(&loaded.settings).map_err(own_program)?;
-            engine_report(&settings).map_err(own_program)?
-        }
-        _ => {
-            let settings = run::embedded(&loaded.settings).map_err(own_program)?;
-            runtime::doctor::run(&(&settings).into())
-        }
-    };
+    })?;
     let text = if arguments.json {
         format!("{:#}\n", report.to_json())
     } else {
@@ -182,32 +174,6 @@ fn examine(arguments: &DoctorArguments) -> Result<bool, Failure> {
     };
     print(&text)?;
     Ok(report.is_able())
-}
-
-/// What the Docker engine can do, in the doctor's form.
-fn engine_report(settings: &docker::Config) -> std::io::Result<runtime::doctor::Report> {
-    use docker::doctor::Verdict;
-    use runtime::doctor::{Check, Report, Section, Status};
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
-    let findings = runtime.block_on(docker::doctor::examine(settings));
-    let check = |finding: docker::doctor::Finding| Check {
-        name: finding.name,
-        status: match finding.verdict {
-            Verdict::Good => Status::Ok,
-            Verdict::Poor => Status::Degraded,
-            Verdict::Bad => Status::Failed,
-        },
-        detail: finding.detail,
-        fix: None,
-    };
-    Ok(Report {
-        sections: vec![Section {
-            name: "Docker engine",
-            checks: findings.into_iter().map(check).collect(),
-        }],
-    })
 }
 
 struct Failure {
@@ -245,7 +211,7 @@ fn import_image(path: &Path, name: Option<&str>, config: Option<PathBuf>) -> Res
         ),
         code: 1,
     };
-    let settings = run::embedded(&loaded.settings).map_err(|error| failed(&error))?;
+    let settings = backends::embedded_settings(&loaded.settings).map_err(|error| failed(&error))?;
     std::fs::create_dir_all(&settings.data_dir).map_err(|error| failed(&error))?;
     let store = settings.open_images().map_err(|error| failed(&error))?;
     let tasks = tokio::runtime::Builder::new_current_thread()

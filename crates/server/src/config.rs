@@ -16,6 +16,8 @@ use daemon::config::{Loaded, Problems, Sources, Verdict, load as load_settings};
 use daemon::{section, telemetry};
 use secrecy::SecretString;
 
+use crate::backends;
+
 pub use foreign::WITHOUT_MEANING;
 pub(crate) use leaves::DEFAULT_KEY_NAME;
 pub use leaves::{ApiKey, ApiKeys, RuntimeKind, StoreKind};
@@ -323,13 +325,10 @@ fn check_server(server: &Server, problems: &mut Problems) {
 }
 
 fn check_runtime(config: &Config, problems: &mut Problems) {
-    let missing = match config.runtime.kind {
-        RuntimeKind::Embedded | RuntimeKind::Docker => None,
-        RuntimeKind::Kubernetes => Some("kubernetes"),
-    };
-    if let Some(kind) = missing {
+    if backends::find(config.runtime.kind).is_none() {
         problems.add(format!(
-            "runtime.type = {kind:?} is not supported yet; use \"embedded\", which needs no engine"
+            "runtime.type = {:?} is not supported yet; use \"embedded\", which needs no engine",
+            config.runtime.kind.name()
         ));
     }
     check_docker(config, problems);
@@ -354,12 +353,8 @@ fn check_runtime(config: &Config, problems: &mut Problems) {
             ));
         }
     }
-    let paths = [
-        Some(&config.embedded.data_dir),
-        Some(&config.docker.data_dir),
-        config.store.path.as_ref(),
-    ];
-    for path in paths.into_iter().flatten() {
+    let directories = backends::ALL.iter().map(|backend| backend.data_dir(config));
+    for path in directories.chain(config.store.path.as_deref()) {
         if !path.is_absolute() && !path.starts_with("~") {
             problems.add(format!(
                 "{} must be an absolute path, or begin with ~/",
@@ -449,16 +444,15 @@ fn check_otel(otel: &Otel, problems: &mut Problems) {
 
 fn expand_home(config: &mut Config, home: Option<&Path>) {
     let Some(home) = home else { return };
-    let paths = [
-        Some(&mut config.embedded.data_dir),
-        Some(&mut config.docker.data_dir),
-        config.store.path.as_mut(),
-    ];
-    for path in paths.into_iter().flatten() {
+    let expand = |path: &mut PathBuf| {
         if let Ok(rest) = path.strip_prefix("~") {
             *path = home.join(rest);
         }
+    };
+    for backend in &backends::ALL {
+        expand(backend.data_dir_mut(config));
     }
+    config.store.path.as_mut().map(expand);
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod backends;
 mod command;
 pub mod config;
 pub mod http;

@@ -17,7 +17,8 @@ use lifecycle::store::Store;
 use lifecycle::{Caller, ControlPlane, Rules, Service};
 use tokio::net::{TcpListener, TcpSocket};
 
-use crate::config::{Config, RuntimeKind, StoreKind};
+use crate::backends;
+use crate::config::{Config, StoreKind};
 use crate::http::App;
 use crate::store::{Postgres, Sqlite};
 
@@ -56,7 +57,7 @@ pub enum Error {
     Lifecycle(#[source] lifecycle::Error),
 }
 
-fn io_error(action: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
+pub(crate) fn io_error(action: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
     let action = action.into();
     move |source| Error::Io { action, source }
 }
@@ -78,7 +79,7 @@ async fn serve(config: Config) -> Result<(), Error> {
     let mut termination = Termination::catch().map_err(io_error("catching signals"))?;
     // Taken before the rest is opened, so that clients wait in the queue instead of being refused.
     let listener = listen(&config)?;
-    let backend = open_backend(&config).await?;
+    let backend = backends::open(&config).await?;
     let store = open_store(&config).await?;
     let server = Running::start(&config, listener, backend, store).await?;
     tracing::info!(address = %server.address, backend = server.control.backend_name(), "ready");
@@ -192,90 +193,6 @@ pub fn listen(config: &Config) -> Result<TcpListener, Error> {
     listen().map_err(|source| Error::Listen { address, source })
 }
 
-async fn open_backend(config: &Config) -> Result<Arc<dyn Backend>, Error> {
-    match config.runtime.kind {
-        RuntimeKind::Embedded => {
-            let settings = embedded(config).map_err(io_error("finding the own program"))?;
-            let backend = runtime::Embedded::open(settings)
-                .await
-                .map_err(Error::Backend)?;
-            Ok(Arc::new(backend))
-        }
-        RuntimeKind::Docker => {
-            let settings = docker(config).map_err(io_error("finding the own program"))?;
-            let backend = docker::Docker::open(settings)
-                .await
-                .map_err(Error::Backend)?;
-            Ok(Arc::new(backend))
-        }
-        RuntimeKind::Kubernetes => unreachable!("refused when the settings were read"),
-    }
-}
-
-/// The built-in runtime's own settings.
-pub fn embedded(config: &Config) -> io::Result<runtime::Config> {
-    let ours = &config.embedded;
-    let mut settings = runtime::Config::new(&ours.data_dir)?;
-    if let Some(execd) = &config.runtime.execd_path {
-        settings.execd.clone_from(execd);
-    }
-    settings
-        .images
-        .default_registry
-        .clone_from(&ours.default_registry);
-    settings.images.mirrors.clone_from(&ours.registry_mirrors);
-    settings
-        .images
-        .insecure_registries
-        .clone_from(&ours.insecure_registries);
-    settings
-        .images
-        .host_directories
-        .clone_from(&ours.host_directories);
-    settings.images.limits.layer_bytes = ours.layer_bytes_max;
-    settings.images.limits.layer_entries = ours.layer_entries_max;
-    settings.network.ready_outside = ours.ready_sandboxes as usize;
-    settings.ready_cgroups = ours.ready_sandboxes as usize;
-    let nameservers: Vec<_> = ours
-        .nameservers
-        .iter()
-        .filter_map(|it| it.parse().ok())
-        .collect();
-    if !nameservers.is_empty() {
-        settings = settings.with_nameservers(nameservers);
-    }
-    Ok(settings)
-}
-
-/// The Docker runtime's own settings.
-pub(crate) fn docker(config: &Config) -> io::Result<docker::Config> {
-    let ours = &config.docker;
-    let mut settings = docker::Config::new(&ours.data_dir)?;
-    if let Some(execd) = &config.runtime.execd_path {
-        settings.execd.clone_from(execd);
-    }
-    let host = ours
-        .host
-        .clone()
-        .or_else(|| std::env::var("DOCKER_HOST").ok());
-    if let Some(host) = host.filter(|host| !host.is_empty()) {
-        settings.socket = docker::socket(&host).map_err(io::Error::other)?;
-    }
-    settings.network_mode.clone_from(&ours.network_mode);
-    settings.call_timeout = Duration::from_secs(ours.api_timeout.max(1));
-    settings
-        .drop_capabilities
-        .clone_from(&ours.drop_capabilities);
-    settings.apparmor_profile.clone_from(&ours.apparmor_profile);
-    settings.seccomp_profile = ours.seccomp_profile.as_ref().map(PathBuf::from);
-    settings.no_new_privileges = ours.no_new_privileges;
-    settings.pids_limit = ours.pids_limit;
-    settings.env.clone_from(&ours.sandbox_env);
-    settings.binds.clone_from(&ours.sandbox_binds);
-    settings.secure_runtime = config.secure_runtime.runtime();
-    Ok(settings)
-}
-
 async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Error> {
     let opened: Result<Arc<dyn Store>, _> = match (config.store.kind, &config.store.postgresql.dsn)
     {
@@ -290,12 +207,9 @@ async fn open_store(config: &Config) -> Result<Arc<dyn Store>, Error> {
 /// Beside the sandboxes it describes, unless the operator wants it elsewhere.
 fn database_path(config: &Config) -> PathBuf {
     const NAME: &str = "opensandbox.db";
-    config
-        .store
-        .path
-        .clone()
-        .unwrap_or_else(|| match config.runtime.kind {
-            RuntimeKind::Docker => config.docker.data_dir.join(NAME),
-            _ => config.embedded.data_dir.join(NAME),
-        })
+    config.store.path.clone().unwrap_or_else(|| {
+        backends::of(config.runtime.kind)
+            .data_dir(config)
+            .join(NAME)
+    })
 }

@@ -17,6 +17,17 @@ pub enum RuntimeKind {
     Kubernetes,
 }
 
+impl RuntimeKind {
+    /// As it is written in the configuration.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Embedded => "embedded",
+            Self::Docker => "docker",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
+}
+
 /// Where acknowledged facts are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -101,15 +112,9 @@ macro_rules! leaf {
     };
 }
 
-leaf!(
-    RuntimeKind,
-    "embedded, docker or kubernetes",
-    |kind| match kind {
-        RuntimeKind::Embedded => "embedded".into(),
-        RuntimeKind::Docker => "docker".into(),
-        RuntimeKind::Kubernetes => "kubernetes".into(),
-    }
-);
+leaf!(RuntimeKind, "embedded, docker or kubernetes", |kind| kind
+    .name()
+    .into());
 leaf!(StoreKind, "sqlite or postgresql", |kind| match kind {
     StoreKind::Sqlite => "sqlite".into(),
     StoreKind::Postgresql => "postgresql".into(),
