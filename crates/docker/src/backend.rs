@@ -15,7 +15,7 @@ use lifecycle::backend::{
     Backend, Capabilities, ConnectError, Created, Error, Event, LogQuery, Logs, Observed, Platform,
     PullProgress, SnapshotDetails, Source, Spec, Stream, Target,
 };
-use tokio::sync::{Semaphore, broadcast, mpsc, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
@@ -26,8 +26,8 @@ use crate::image::{self, Images};
 use crate::index::{Index, Sandbox, State};
 use crate::{describe, dial, feed, logs, removal, snapshot};
 
-/// Creations that the engine is asked for at once; the others wait their turn. An engine works
-/// them off one after the other in many places, and more only add to each other's latency.
+/// Creations that the engine is asked for at once. An engine works them off one after the other in
+/// many places, and more only add to each other's latency.
 const CREATIONS_MAX: usize = 32;
 
 /// Processors of which a second execd may lie beside the first.
@@ -61,7 +61,6 @@ pub(crate) struct Shared {
     programs: HashMap<String, (String, String)>,
     /// A snapshot has what was written.
     keeps_snapshots: bool,
-    creations: Semaphore,
     /// Creations that were given up while the engine did not answer.
     abandoned: Mutex<HashSet<SandboxId>>,
     stop: CancellationToken,
@@ -98,7 +97,6 @@ impl Docker {
             seccomp,
             programs,
             keeps_snapshots: keeps_snapshots(&config, &info),
-            creations: Semaphore::new(CREATIONS_MAX),
             abandoned: Mutex::default(),
             stop: CancellationToken::new(),
             _lock: lock,
@@ -242,7 +240,6 @@ impl Shared {
     }
 
     async fn create(self: &Arc<Self>, spec: Spec) -> Result<Created, Error> {
-        let _turn = self.creations.acquire().await.map_err(|_| closing())?;
         let over = self.index.claim(&spec.id)?;
         match create(self, &spec).await {
             Ok((sandbox, created)) => {
@@ -347,6 +344,10 @@ impl Backend for Docker {
             gpu: true,
             foreign_platform: self.shared.programs.len() > 1,
         }
+    }
+
+    fn creations_max(&self) -> usize {
+        CREATIONS_MAX
     }
 
     async fn health(&self) -> Result<(), Error> {

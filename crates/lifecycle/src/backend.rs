@@ -34,6 +34,10 @@ pub trait Backend: Send + Sync + 'static {
     /// refused before anything is made.
     fn capabilities(&self) -> Capabilities;
 
+    /// How many calls of `create` it can work on at once to advantage. The service never makes
+    /// more at a time: the others wait before the call, and their time has not begun.
+    fn creations_max(&self) -> usize;
+
     /// Answers `Ok` only when a sandbox could be made now.
     async fn health(&self) -> Result<(), Error>;
 

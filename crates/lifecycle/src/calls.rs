@@ -120,12 +120,12 @@ impl Call {
         let pulled = self
             .ensure_image(&spec.source, spec.platform.as_ref())
             .await?;
-        let slot = self.shared.create_slots.acquire().await;
-        let slot = slot.map_err(|_| (Reason::ContainerStartFailed, Error::ShuttingDown))?;
+        let permit = self.shared.creations.acquire().await;
+        let permit = permit.map_err(|_| (Reason::ContainerStartFailed, Error::ShuttingDown))?;
         self.report(News::Starting).await;
         Ok(Prepared {
             pulled,
-            _slot: slot,
+            _permit: permit,
         })
     }
 
@@ -228,7 +228,7 @@ impl Call {
 /// What a creation holds while it creates.
 struct Prepared<'a> {
     pulled: bool,
-    _slot: tokio::sync::SemaphorePermit<'a>,
+    _permit: tokio::sync::SemaphorePermit<'a>,
 }
 
 /// Removes a sandbox that should not be there. If that fails, reconciliation finds it again.

@@ -20,10 +20,6 @@ use crate::snapshots::Snapshots;
 use crate::store::Store;
 use crate::timers::Timers;
 
-/// Creations that may be in the backend at the same time. The kernel's network and mount locks
-/// give no more throughput beyond a few dozen, only latency; the rest wait their turn here.
-pub(crate) const CREATES_AT_ONCE: usize = 48;
-
 /// The parts, the index and the tasks.
 pub(crate) struct Shared {
     pub(crate) config: Config,
@@ -35,7 +31,8 @@ pub(crate) struct Shared {
     /// The store's name, which new sandboxes carry.
     pub(crate) identity: String,
     pub(crate) snapshots: Snapshots,
-    pub(crate) create_slots: Semaphore,
+    /// One permit for each creation that the backend takes at once.
+    pub(crate) creations: Semaphore,
     /// Every task that must have ended before the journal may.
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
@@ -74,6 +71,7 @@ pub(crate) struct Parts {
 
 impl Shared {
     pub(crate) fn new(parts: Parts, snapshots: Snapshots) -> Shared {
+        let creations = Semaphore::new(parts.backend.creations_max().max(1));
         Shared {
             config: parts.config,
             backend: parts.backend,
@@ -83,7 +81,7 @@ impl Shared {
             timers: parts.timers,
             identity: parts.identity,
             snapshots,
-            create_slots: Semaphore::new(CREATES_AT_ONCE),
+            creations,
             tasks: TaskTracker::new(),
             stop: parts.stop,
             sandboxes: RwLock::default(),

@@ -35,8 +35,8 @@ use crate::sandbox::{Sandbox, State, logs, removal, snapshot, volume};
 use crate::spawner::Spawner;
 use crate::{cgroup, image, lock, program};
 
-/// Creations that are worked on at once; the others wait their turn. More only add to each
-/// other's latency: the kernel makes namespaces and mounts one at a time.
+/// Creations that are worked on at once. More only add to each other's latency: the kernel makes
+/// namespaces and mounts one at a time.
 const CREATIONS_MAX: usize = 32;
 
 /// Directories that are removed at once. Nobody waits for it, but a disk that discards each freed
@@ -82,7 +82,6 @@ pub(crate) struct Shared {
     /// Ends the tasks that follow sandboxes, when the backend is dropped.
     pub(crate) stop: CancellationToken,
     pub(crate) removals: Semaphore,
-    creations: Semaphore,
     sandboxes: Mutex<HashMap<SandboxId, Entry>>,
     events: broadcast::Sender<Event>,
     pub(crate) lock: Arc<File>,
@@ -123,7 +122,6 @@ impl Embedded {
             behind: closed_tracker(),
             stop: CancellationToken::new(),
             removals: Semaphore::new(REMOVALS_MAX),
-            creations: Semaphore::new(CREATIONS_MAX),
             sandboxes: Mutex::new(HashMap::new()),
             events: broadcast::Sender::new(EVENTS_BEHIND_MAX),
             lock: Arc::new(ready.lock),
@@ -341,7 +339,6 @@ impl Shared {
     }
 
     async fn create(self: &Arc<Self>, spec: Spec) -> Result<Created, Error> {
-        let _turn = self.creations.acquire().await.map_err(|_| closing())?;
         let id = spec.id.clone();
         let _over = self.claim(&spec)?;
         match create(self, spec).await {
@@ -401,6 +398,10 @@ impl Backend for Embedded {
             gpu: false,
             foreign_platform: false,
         }
+    }
+
+    fn creations_max(&self) -> usize {
+        CREATIONS_MAX
     }
 
     async fn health(&self) -> Result<(), Error> {

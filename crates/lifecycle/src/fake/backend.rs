@@ -28,6 +28,9 @@ const STREAM: usize = 64 * 1024;
 /// Connections that wait for a test to take them; more are refused.
 const BACKLOG: usize = 64;
 
+/// Creations at once, as real backends have it, unless a test says otherwise.
+const CREATIONS_MAX: usize = 32;
+
 /// A call to the backend, to say where a fault strikes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Call {
@@ -114,6 +117,7 @@ struct Held {
     faults: HashMap<Call, VecDeque<Fault>>,
     policy: Option<Policy>,
     capabilities: Capabilities,
+    creations_max: usize,
     calls: HashMap<Call, u64>,
 }
 
@@ -155,6 +159,7 @@ impl Backend {
             faults: HashMap::new(),
             policy: None,
             capabilities: all,
+            creations_max: CREATIONS_MAX,
             calls: HashMap::new(),
         };
         Backend {
@@ -178,6 +183,11 @@ impl Backend {
     /// Changes what the backend says it can do.
     pub fn set_capabilities(&self, capabilities: Capabilities) {
         self.lock().capabilities = capabilities;
+    }
+
+    /// Changes how many creations it says it takes at once, for services started from now on.
+    pub fn set_creations_max(&self, creations_max: usize) {
+        self.lock().creations_max = creations_max;
     }
 
     /// Keeps images and volumes to itself from now on.

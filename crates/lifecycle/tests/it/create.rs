@@ -69,6 +69,32 @@ async fn a_remote_image_is_answered_pending_and_the_pull_does_not_eat_the_lifeti
 }
 
 #[tokio::test(start_paused = true)]
+async fn creations_beyond_what_the_backend_takes_wait_and_their_time_has_not_begun() {
+    let backend = Backend::new();
+    backend.set_creations_max(1);
+    let world = World::on(backend, Store::new()).await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        // Of the 60 s that a creation may take.
+        let slow = Fault::Delay(Duration::from_secs(50));
+        world.backend.fail_next(Call::Create, slow);
+        let asked = world.service.create(local(), None).await.unwrap();
+        assert_eq!(asked.sandbox.status.state, State::Pending);
+        ids.push(asked.sandbox.id.clone());
+    }
+    assert_eq!(world.backend.calls(Call::Create), 1);
+    // The last one's turn comes 70 s after it was asked for.
+    for id in &ids {
+        let made = world
+            .service
+            .wait_ready(id, Duration::from_secs(600))
+            .await
+            .unwrap();
+        assert_eq!(made.status.state, State::Running);
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn connect_waits_for_readiness_and_gives_up_at_its_deadline() {
     let world = World::new().await;
     world

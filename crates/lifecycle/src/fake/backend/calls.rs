@@ -25,6 +25,10 @@ impl crate::backend::Backend for Backend {
         self.lock().capabilities
     }
 
+    fn creations_max(&self) -> usize {
+        self.lock().creations_max
+    }
+
     async fn health(&self) -> Result<(), Error> {
         self.strike(Call::Health).await?.come().await;
         Ok(())
