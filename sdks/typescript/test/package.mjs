@@ -75,7 +75,7 @@ async function route() {
 
 /** One page of a real browser, over its DevTools protocol. */
 async function browse(program, url, script) {
-  const flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-zygote", "--single-process"];
+  const flags = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-zygote"];
   const browser = spawn(program, [...flags, "--remote-debugging-port=0", `--user-data-dir=${join(place, "profile")}`, "about:blank"], {
     env: { ...process.env, HOME: place, LD_LIBRARY_PATH: join(dirname(program), "lib") },
     stdio: ["ignore", "ignore", "pipe"],
@@ -90,8 +90,7 @@ async function browse(program, url, script) {
         if (found) resolve(found[1]);
       });
     });
-    const tabs = await (await fetch(`${address.replace(/^ws/, "http").replace(/\/devtools.*$/, "")}/json/list`)).json();
-    const socket = new WebSocket(tabs.find((tab) => tab.type === "page").webSocketDebuggerUrl);
+    const socket = new WebSocket(address);
     await once(socket, "open");
     const waiting = new Map();
     const loaded = new Promise((resolve) => {
@@ -102,15 +101,20 @@ async function browse(program, url, script) {
       });
     });
     let number = 0;
-    const call = (method, params = {}) =>
-      new Promise((resolve) => {
-        waiting.set(++number, resolve);
-        socket.send(JSON.stringify({ id: number, method, params }));
-      });
+    let sessionId;
+    const call = async (method, params = {}) => {
+      const answer = new Promise((resolve) => waiting.set(++number, resolve));
+      socket.send(JSON.stringify({ id: number, sessionId, method, params }));
+      const { result, error } = await answer;
+      if (error) throw new Error(`${method}: ${error.message}`);
+      return result;
+    };
+    const { targetId } = await call("Target.createTarget", { url: "about:blank" });
+    ({ sessionId } = await call("Target.attachToTarget", { targetId, flatten: true }));
     await call("Page.enable");
     await call("Page.navigate", { url });
     await loaded;
-    const { result } = await call("Runtime.evaluate", { expression: script, awaitPromise: true, returnByValue: true });
+    const result = await call("Runtime.evaluate", { expression: script, awaitPromise: true, returnByValue: true });
     socket.close();
     if (result.exceptionDetails) throw new Error(JSON.stringify(result.exceptionDetails));
     return result.result.value;
@@ -144,7 +148,11 @@ async function page(program) {
 
 async function step(name, act) {
   const begun = performance.now();
-  await act();
+  let timer;
+  const late = new Promise((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`${name}: not done after ${STEP_MILLISECONDS} ms`)), STEP_MILLISECONDS);
+  });
+  await Promise.race([act(), late]).finally(() => clearTimeout(timer));
   console.log(`ok ${name} (${Math.round(performance.now() - begun)} ms)`);
 }
 
