@@ -90,7 +90,7 @@ async fn open_docker(config: &Config) -> Result<Arc<dyn Backend>, Error> {
 }
 
 /// The built-in runtime's own settings.
-pub(crate) fn embedded_settings(config: &Config) -> io::Result<runtime::Config> {
+pub fn embedded_settings(config: &Config) -> io::Result<runtime::Config> {
     let ours = &config.embedded;
     let mut settings = runtime::Config::new(&ours.data_dir)?;
     if let Some(execd) = &config.runtime.execd_path {

@@ -15,4 +15,5 @@ pub mod proxy;
 pub mod run;
 pub mod store;
 
+pub use backends::embedded_settings;
 pub use command::{doctor, main};

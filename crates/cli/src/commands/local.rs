@@ -38,7 +38,7 @@ fn settings(config: &Path) -> Result<runtime::Config, Error> {
             source: None,
         });
     }
-    server::run::embedded(&loaded.settings).map_err(Error::Output)
+    server::embedded_settings(&loaded.settings).map_err(Error::Output)
 }
 
 fn open(settings: &runtime::Config) -> Result<Store, Error> {
