@@ -1,12 +1,13 @@
-//! HTTP messages that are carried on: whatever comes, in whatever pieces, is refused, or is read
-//! as another reader reads it, and what is passed on of a body reads as what came.
+//! HTTP messages that are forwarded: whatever bytes come, in whatever pieces, are refused, or parsed as
+//! another parser does, and what is forwarded of a body means the same as what came.
 
 #![no_main]
 
-use daemon::http::wire::{Body, Head, Length, Malformed, may_end};
 use libfuzzer_sys::fuzz_target;
+use proxy::body::{BodyFraming, Length};
+use proxy::message::{HeadParser, Malformed, head_end, peek_target};
 
-/// A head as somebody else reads it, line by line: its length, its first line and its headers.
+/// A head as another parser finds it, line by line: its length, its first line and its headers.
 fn lines(bytes: &[u8]) -> Option<(usize, Vec<u8>, Vec<(String, Vec<u8>)>)> {
     let mut at = 0;
     let mut line = || {
@@ -34,29 +35,30 @@ fn lines(bytes: &[u8]) -> Option<(usize, Vec<u8>, Vec<(String, Vec<u8>)>)> {
 }
 
 fn head(bytes: &[u8]) {
-    let mut head = Head::default();
+    let mut parser = HeadParser::default();
     for is_request in [true, false] {
-        let mut read = |bytes: &[u8]| match is_request {
-            true => head.read_request(bytes),
-            false => head.read_answer(bytes),
+        let mut parse = |bytes: &[u8]| match is_request {
+            true => parser.parse_request(bytes),
+            false => parser.parse_response(bytes),
         };
-        if read(bytes) != Ok(true) {
+        if parse(bytes) != Ok(true) {
             continue;
         }
         let (len, first, headers) = lines(bytes).expect("a head for others too");
         for from in [0, len / 2, len - 1] {
-            assert!(may_end(&bytes[..len], from));
+            assert_eq!(head_end(bytes, from), Some(len));
         }
-        assert_eq!(read(&bytes[..len - 1]), Ok(false));
-        assert_eq!(read(&bytes[..len]), Ok(true));
-        let message = head.of(bytes);
-        assert_eq!(message.head_len(), len);
+        assert_eq!(parse(&bytes[..len - 1]), Ok(false));
+        assert_eq!(parse(&bytes[..len]), Ok(true));
+        let message = parser.head(bytes);
+        assert_eq!(message.len(), len);
         let seen = message.headers().map(|(k, v)| (k.to_owned(), v.to_vec()));
         assert_eq!(seen.collect::<Vec<_>>(), headers);
         if is_request {
             let version = if message.is_1_1() { "1.1" } else { "1.0" };
             let line = format!("{} {} HTTP/{version}", message.method(), message.target());
             assert_eq!(line.as_bytes(), first);
+            assert_eq!(peek_target(bytes), Some(message.target()));
         } else {
             assert!((100..1000).contains(&message.status()));
         }
@@ -71,13 +73,13 @@ fn head(bytes: &[u8]) {
     }
 }
 
-/// Passes a body on in pieces: what came out, how much was used, and whether that was all.
-fn pass(bytes: &[u8], piece: usize) -> Result<(Vec<u8>, usize, bool), Malformed> {
-    let mut body = Body::new(Length::Chunked);
+/// Filters a body in pieces: what is forwarded, how much was used, and whether that was all.
+fn filter(bytes: &[u8], piece: usize) -> Result<(Vec<u8>, usize, bool), Malformed> {
+    let mut body = BodyFraming::new(Length::Chunked);
     let (mut passed, mut used) = (Vec::new(), 0);
     while used < bytes.len() && !body.is_done() {
         let mut piece = bytes[used..bytes.len().min(used + piece)].to_vec();
-        let step = body.pass(&mut piece)?;
+        let step = body.filter(&mut piece)?;
         assert!(step.kept <= step.used && step.used > 0);
         passed.extend_from_slice(&piece[..step.kept]);
         used += step.used;
@@ -120,9 +122,9 @@ fn data(bytes: &[u8]) -> (Vec<u8>, Option<usize>) {
 }
 
 fn chunks(bytes: &[u8], piece: usize) {
-    let at_once = pass(bytes, usize::MAX);
-    assert_eq!(at_once, pass(bytes, piece));
-    let mut body = Body::new(Length::Chunked);
+    let at_once = filter(bytes, usize::MAX);
+    assert_eq!(at_once, filter(bytes, piece));
+    let mut body = BodyFraming::new(Length::Chunked);
     let measured = body.measure(bytes);
     let Ok((passed, used, is_done)) = at_once else {
         assert_eq!(measured, Err(Malformed::Chunk));

@@ -1,14 +1,13 @@
-//! What every long-running process of ours does the same way: configuration, logs, metrics, a
-//! tree of tasks that ends in order, and one HTTP shell.
+//! What a long-running process of ours does beside its work: configuration, logs, metrics, and tasks
+//! that end in order.
 //!
-//! Knows no route, no sandbox and no backend. Forces no runtime flavour on its user: everything
-//! here works on a single thread.
+//! Knows no HTTP server, no sandbox and no backend. Everything here works on a runtime with a single
+//! thread.
 
 #![forbid(unsafe_code)]
 
 #[cfg(feature = "config")]
 pub mod config;
-pub mod http;
 #[cfg(feature = "metrics")]
 pub mod metrics;
 pub mod notify;

@@ -115,7 +115,7 @@ pub async fn export(
 async fn send(client: &reqwest::Client, url: &reqwest::Url, body: &Value) -> Result<(), Lost> {
     let answer = client
         .post(url.clone())
-        .header(http::header::CONTENT_TYPE, "application/json")
+        .header(reqwest::header::CONTENT_TYPE, "application/json")
         .body(body.to_string())
         .send()
         .await

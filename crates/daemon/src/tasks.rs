@@ -1,8 +1,7 @@
-//! A tree of named tasks that ends as one: asked to stop from the top down, given a bounded time,
-//! then dropped.
+//! Named tasks that end together: asked to stop, given a bounded time, then dropped.
 //!
-//! [`Tasks`] owns a branch: dropping it asks its tasks to stop. [`Spawner`] is the handle to it
-//! that can be cloned and kept by the tasks themselves. A task learns that it should stop from
+//! [`Tasks`] owns them: dropping it asks them to stop. [`Spawner`] is the handle that can be cloned
+//! and kept by the tasks themselves. A task learns that it should stop from
 //! [`Spawner::stopping`]; one that does not look is dropped at its next await point when the
 //! grace period is over. Nothing here can end a task that never awaits.
 
@@ -21,18 +20,17 @@ use tokio_util::task::TaskTracker;
 /// poll for longer is stuck, and waiting on would keep the process from ending.
 const DROP_WAIT: Duration = Duration::from_secs(1);
 
-/// A branch of the task tree. Dropping it asks every task in it to stop.
+/// The tasks of one process. Dropping it asks every one of them to stop.
 #[derive(Debug)]
 pub struct Tasks(Spawner);
 
-/// Starts tasks in a branch of the tree.
+/// Starts tasks.
 #[derive(Debug, Clone)]
 pub struct Spawner {
-    path: Arc<str>,
+    name: Arc<str>,
     stop: CancellationToken,
     kill: CancellationToken,
-    /// This branch's own tracker last, its ancestors' before it: each must see the task.
-    trackers: Arc<[TaskTracker]>,
+    tracker: TaskTracker,
     live: Arc<Mutex<Live>>,
 }
 
@@ -43,13 +41,13 @@ struct Live {
 }
 
 impl Tasks {
-    /// The root of a new tree.
+    /// No tasks yet. `name` comes before the names of the tasks, with a slash.
     pub fn new(name: &str) -> Self {
         Self(Spawner {
-            path: name.into(),
+            name: name.into(),
             stop: CancellationToken::new(),
             kill: CancellationToken::new(),
-            trackers: [TaskTracker::new()].into(),
+            tracker: TaskTracker::new(),
             live: Arc::default(),
         })
     }
@@ -59,18 +57,18 @@ impl Tasks {
         self.0.clone()
     }
 
-    /// Asks every task in this branch to stop, waits up to `grace` for them, then drops the rest.
+    /// Asks every task to stop, waits up to `grace` for them, then drops the rest.
     /// Returns the names of those that had to be dropped.
     pub async fn shutdown(&self, grace: Duration) -> Vec<String> {
-        let own = self.0.own_tracker();
+        let tracker = &self.0.tracker;
         self.0.stop.cancel();
-        own.close();
-        if tokio::time::timeout(grace, own.wait()).await.is_ok() {
+        tracker.close();
+        if tokio::time::timeout(grace, tracker.wait()).await.is_ok() {
             return Vec::new();
         }
         let late = self.0.running();
         self.0.kill.cancel();
-        let _ = tokio::time::timeout(DROP_WAIT, own.wait()).await;
+        let _ = tokio::time::timeout(DROP_WAIT, tracker.wait()).await;
         late
     }
 }
@@ -90,23 +88,6 @@ impl Deref for Tasks {
 }
 
 impl Spawner {
-    /// A branch below this one. It stops with this one, and this one waits for it.
-    pub fn branch(&self, name: &str) -> Tasks {
-        let trackers = self
-            .trackers
-            .iter()
-            .cloned()
-            .chain([TaskTracker::new()])
-            .collect();
-        Tasks(Self {
-            path: format!("{}/{name}", self.path).into(),
-            stop: self.stop.child_token(),
-            kill: self.kill.child_token(),
-            trackers,
-            live: Arc::clone(&self.live),
-        })
-    }
-
     /// Starts a task. The result is `None` if it was dropped at the end of a grace period.
     pub fn spawn<F>(&self, name: &'static str, task: F) -> JoinHandle<Option<F::Output>>
     where
@@ -127,11 +108,11 @@ impl Spawner {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        let entry = Entry::new(&self.live, format!("{}/{name}", self.path));
-        let held: Vec<_> = self.trackers.iter().map(TaskTracker::token).collect();
+        let entry = Entry::new(&self.live, format!("{}/{name}", self.name));
+        let token = self.tracker.token();
         let kill = self.kill.clone();
         runtime.spawn(async move {
-            let _held = (held, entry);
+            let _held = (token, entry);
             tokio::select! {
                 output = task => Some(output),
                 () = kill.cancelled() => None,
@@ -139,25 +120,15 @@ impl Spawner {
         })
     }
 
-    /// Resolves when this branch has been asked to stop.
+    /// Cancelled when the tasks are asked to stop.
     pub fn stopping(&self) -> CancellationToken {
         self.stop.clone()
     }
 
-    /// The names of the tasks in this branch that have not ended, with their path in the tree.
+    /// The names of the tasks that have not ended.
     pub fn running(&self) -> Vec<String> {
         let live = self.live.lock().unwrap_or_else(PoisonError::into_inner);
-        let below = |name: &&String| {
-            name.strip_prefix(&*self.path)
-                .is_some_and(|rest| rest.starts_with('/'))
-        };
-        live.names.values().filter(below).cloned().collect()
-    }
-
-    fn own_tracker(&self) -> &TaskTracker {
-        self.trackers
-            .last()
-            .expect("a branch is made with its own tracker")
+        live.names.values().cloned().collect()
     }
 }
 
@@ -198,10 +169,9 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_task_that_listens_ends_within_the_grace_period() {
         let tasks = Tasks::new("root");
-        let branch = tasks.branch("branch");
-        let stopping = branch.stopping();
-        let task = branch.spawn("polite", async move { stopping.cancelled().await });
-        assert_eq!(tasks.running(), ["root/branch/polite"]);
+        let stopping = tasks.stopping();
+        let task = tasks.spawn("polite", async move { stopping.cancelled().await });
+        assert_eq!(tasks.running(), ["root/polite"]);
         assert_eq!(tasks.shutdown(GRACE).await, Vec::<String>::new());
         assert_eq!(task.await.unwrap(), Some(()));
         assert!(tasks.running().is_empty());
@@ -218,24 +188,11 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn stopping_a_branch_leaves_the_rest_alone() {
+    async fn dropping_the_owner_asks_its_tasks_to_stop() {
         let tasks = Tasks::new("root");
-        let branch = tasks.branch("a");
-        let inside = branch.spawn("inside", pending::<()>());
-        let outside = tasks.spawn("outside", pending::<()>());
-        assert_eq!(branch.shutdown(GRACE).await, ["root/a/inside"]);
-        assert_eq!(inside.await.unwrap(), None);
-        assert!(!outside.is_finished());
-        assert!(!tasks.stopping().is_cancelled());
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn dropping_a_branch_asks_its_tasks_to_stop() {
-        let tasks = Tasks::new("root");
-        let branch = tasks.branch("a");
-        let stopping = branch.stopping();
-        let task = branch.spawn("inside", async move { stopping.cancelled().await });
-        drop(branch);
+        let stopping = tasks.stopping();
+        let task = tasks.spawn("inside", async move { stopping.cancelled().await });
+        drop(tasks);
         assert_eq!(task.await.unwrap(), Some(()));
     }
 }

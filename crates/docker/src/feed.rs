@@ -108,7 +108,7 @@ async fn reconnect(
                 return Some(stream);
             }
             Err(failure) => {
-                tracing::debug!(error = %api::error_chain(&failure), "the engine is still away")
+                tracing::debug!(error = %api::error_chain(&failure), "the engine is still away");
             }
         }
     }

@@ -3,11 +3,11 @@
 //!
 //! A handler reads the request, calls `lifecycle` and maps the answer; it decides nothing. All
 //! routes of the contract exist at `/` and at `/v1`. From the outside in, a request passes:
-//! request id and panic guard (`daemon::http`), counters and log line, CORS, the API key, the
-//! limit on requests in work, the audit trail. Proxied requests pass the first two only, and no
-//! router (`front`): their application inside has its own idea of everything else.
+//! request id (`proxy`), panic guard (`front`), counters and log line, CORS, the API key, the limit on
+//! requests in work, the audit trail. Requests into sandboxes never come here (`ingress`).
 
 mod audit;
+mod body;
 mod create;
 mod diagnostics;
 mod docs;
@@ -38,20 +38,21 @@ use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use daemon::Spawner;
-use daemon::http::Peer;
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use lifecycle::{Caller, ControlPlane};
+use proxy::Peer;
 use tokio::sync::Semaphore;
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 
 pub use error::Error;
 pub use front::Front;
+pub(crate) use guard::count;
 
 use self::routes::Routes;
 use crate::access::Keys;
 use crate::config::Config;
+use crate::ingress::Ingress;
 use crate::metrics::Metrics;
-use crate::proxy::Proxy;
 
 /// Browsers may keep the answer to a preflight this long; most cap it lower.
 const PREFLIGHT_MAX_AGE: Duration = Duration::from_secs(600);
@@ -63,7 +64,6 @@ pub struct App(Arc<Inner>);
 struct Inner {
     control: ControlPlane,
     keys: Arc<Keys>,
-    proxy: Proxy,
     metrics: Arc<Metrics>,
     rules: Rules,
     spawner: Spawner,
@@ -85,12 +85,6 @@ impl App {
     pub fn new(config: &Config, control: ControlPlane, spawner: Spawner) -> Self {
         let keys = Arc::new(Keys::of(&config.server));
         let metrics = Arc::new(Metrics::default());
-        let proxy = Proxy::new(
-            control.for_caller(Caller::visitor()),
-            Arc::clone(&keys),
-            &spawner,
-            Arc::clone(&metrics),
-        );
         let room = match config.server.limit_concurrency {
             0 => None,
             limit => Some(Semaphore::new(limit as usize)),
@@ -99,7 +93,6 @@ impl App {
         Self(Arc::new(Inner {
             control,
             keys,
-            proxy,
             metrics,
             rules,
             spawner,
@@ -107,10 +100,16 @@ impl App {
         }))
     }
 
-    /// Answers everything.
+    /// Answers every request to the API.
     pub fn front(self, cors_origins: &[String]) -> Front {
-        let router = self.clone().router(cors_origins);
-        Front::new(self, router)
+        Front::new(self.router(cors_origins))
+    }
+
+    /// The way into sandboxes.
+    pub fn ingress(&self) -> Ingress {
+        let service = self.0.control.for_caller(Caller::visitor());
+        let (keys, metrics) = (&self.0.keys, &self.0.metrics);
+        Ingress::new(service, Arc::clone(keys), Arc::clone(metrics))
     }
 
     /// Every route but those into sandboxes.
@@ -198,12 +197,9 @@ pub(crate) fn api_key(headers: &HeaderMap) -> Option<&str> {
     own.or_else(bearer)
 }
 
-/// The address a request came from, where that means anything.
-pub(crate) fn address_of(peer: Option<&Peer>) -> Option<IpAddr> {
-    match peer {
-        Some(Peer::Tcp(address)) => Some(address.ip().to_canonical()),
-        Some(Peer::Unix) | None => None,
-    }
+/// The address a request came from.
+fn address_of(peer: Option<&Peer>) -> Option<IpAddr> {
+    peer.map(|peer| peer.ip())
 }
 
 /// A request for something this server does not have, in the reference's own words.

@@ -1,5 +1,5 @@
-//! The lifecycle server: HTTP, access, the SQL store, the proxy into sandboxes, and the wiring of
-//! them with a backend.
+//! The lifecycle server: HTTP, access, the SQL store, admission to the proxy, and the wiring of them
+//! with a backend.
 //!
 //! Decides nothing about a sandbox's life: that is `lifecycle`.
 
@@ -10,8 +10,8 @@ mod backends;
 mod command;
 pub mod config;
 pub mod http;
+pub mod ingress;
 pub mod metrics;
-pub mod proxy;
 pub mod run;
 pub mod store;
 

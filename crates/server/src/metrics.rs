@@ -1,16 +1,16 @@
 //! Everything the server counts, for `GET /metrics`.
 
-use std::fmt::Write as _;
 use std::time::Duration;
 
+use axum::response::{IntoResponse as _, Response};
 use daemon::metrics::Registry;
-use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use http::{Method, header};
+use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-
-use crate::proxy;
+use proxy::Outcome;
 
 /// Upper bounds of durations, in seconds: from a cached read to a slow image pull.
 const SECONDS: [f64; 13] = [
@@ -22,7 +22,8 @@ pub struct Metrics {
     registry: Registry,
     requests: Family<Request, Counter>,
     durations: Family<Route, Histogram>,
-    /// In the order of `Outcome`, at hand because proxying is what happens most.
+    /// By outcome: answered, refused, failed. Not looked up in a family, because proxying is what
+    /// happens most.
     proxied: [Counter; 3],
     reported_creates: Family<Reported, Histogram>,
     sandboxes: Family<InState, Gauge>,
@@ -44,24 +45,7 @@ struct Route {
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Proxied {
-    outcome: Outcome,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-enum Outcome {
-    Answered,
-    Refused,
-    Failed,
-}
-
-impl EncodeLabelValue for Outcome {
-    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), std::fmt::Error> {
-        encoder.write_str(match self {
-            Outcome::Answered => "answered",
-            Outcome::Refused => "refused",
-            Outcome::Failed => "failed",
-        })
-    }
+    outcome: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -108,7 +92,7 @@ impl Default for Metrics {
             "Requests without a valid API key",
             denied.clone(),
         );
-        let proxied = [Outcome::Answered, Outcome::Refused, Outcome::Failed]
+        let proxied = ["answered", "refused", "failed"]
             .map(|outcome| proxied.get_or_create(&Proxied { outcome }).clone());
         Self {
             registry,
@@ -124,8 +108,9 @@ impl Default for Metrics {
 
 impl Metrics {
     /// The page for Prometheus.
-    pub fn page(&self) -> axum::response::Response {
-        daemon::metrics::page(&self.registry)
+    pub fn page(&self) -> Response {
+        let headers = [(header::CONTENT_TYPE, daemon::metrics::CONTENT_TYPE)];
+        (headers, self.text()).into_response()
     }
 
     /// The same page as text.
@@ -156,14 +141,15 @@ impl Metrics {
         self.denied.inc();
     }
 
-    /// Counts a proxied request.
-    pub fn proxied<T>(&self, outcome: &Result<T, proxy::Error>) {
-        let outcome = match outcome {
-            Ok(_) => Outcome::Answered,
-            Err(proxy::Error::UpstreamClosed { .. }) => Outcome::Failed,
-            Err(_) => Outcome::Refused,
+    /// Counts a request into a sandbox.
+    pub fn proxied(&self, outcome: Outcome) {
+        let [answered, refused, failed] = &self.proxied;
+        let counter = match outcome {
+            Outcome::Answered => answered,
+            Outcome::Refused => refused,
+            Outcome::Failed => failed,
         };
-        self.proxied[outcome as usize].inc();
+        counter.inc();
     }
 
     /// Keeps what a client reports about a create of its own.
@@ -191,8 +177,8 @@ impl Metrics {
 }
 
 /// Methods come from clients, and labels must not: anything unusual is `OTHER`.
-pub(crate) fn method_label(method: &str) -> &'static str {
-    match method {
+pub(crate) fn method_label(method: &Method) -> &'static str {
+    match method.as_str() {
         "GET" => "GET",
         "HEAD" => "HEAD",
         "POST" => "POST",

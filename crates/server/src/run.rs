@@ -8,13 +8,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::quantity::Quantity;
-use daemon::http::{Limits, Listener};
 use daemon::signal::Termination;
 use daemon::{Tasks, notify};
 use lifecycle::backend::{self, Backend};
 use lifecycle::clock::SystemClock;
 use lifecycle::store::Store;
 use lifecycle::{Caller, ControlPlane, Rules, Service};
+use proxy::Limits;
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::backends;
@@ -139,11 +139,12 @@ impl Running {
         }
         let limits = Limits {
             idle: Some(Duration::from_secs(config.server.timeout_keep_alive)),
-            lanes: std::thread::available_parallelism().map_or(1, usize::from),
+            threads: std::thread::available_parallelism().map_or(1, usize::from),
             ..Limits::default()
         };
+        let ingress = app.ingress();
         let front = app.front(&config.server.cors_origins);
-        daemon::http::serve(&tasks, vec![Listener::Tcp(listener)], front, limits)
+        proxy::serve(&tasks, listener, front, ingress, limits)
             .map_err(io_error("starting threads for connections"))?;
         Ok(Self {
             address,

@@ -179,7 +179,7 @@ async fn ask(query: &[u8], upstreams: &[SocketAddr]) -> Option<Vec<u8>> {
         match timeout(UPSTREAM_WAIT, ask_one(query, *upstream)).await {
             Ok(Ok(answer)) => return Some(answer),
             Ok(Err(error)) => {
-                tracing::debug!(%upstream, error = %api::error_chain(&error), "a nameserver gave no answer")
+                tracing::debug!(%upstream, error = %api::error_chain(&error), "a nameserver gave no answer");
             }
             Err(_) => tracing::debug!(%upstream, "a nameserver did not answer in time"),
         }

@@ -13,10 +13,10 @@ use std::sync::Arc;
 use axum::extract::{FromRequestParts, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use daemon::http::{Peer, RequestId};
 use http::request::Parts;
 use lifecycle::event::AuditEntry;
 use lifecycle::{AuditContext, Caller, Service};
+use proxy::{Peer, RequestId};
 
 use super::error::Answered;
 use super::{App, Error, address_of};
@@ -86,7 +86,7 @@ pub(super) async fn record(
     match work.await {
         Ok(Some(response)) => response,
         Ok(None) => Error::from(lifecycle::Error::ShuttingDown).into_response(),
-        // The shell turns a panic into an answer; it must happen in the task that it watches.
+        // `front` answers for a panic in the task that it waits for.
         Err(failed) => match failed.try_into_panic() {
             Ok(panic) => std::panic::resume_unwind(panic),
             Err(_) => Error::from(lifecycle::Error::ShuttingDown).into_response(),

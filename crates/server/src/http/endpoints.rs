@@ -3,6 +3,7 @@
 
 use api::endpoint::Endpoint;
 use api::error::ErrorCode;
+use api::exec::ACCESS_TOKEN_HEADER;
 use api::problem::{Problem, Problems};
 use api::query::Query;
 use axum::Json;
@@ -10,12 +11,12 @@ use axum::extract::{OriginalUri, Path, State};
 use http::uri::Authority;
 use http::{HeaderMap, header};
 use lifecycle::Service;
-use secrecy::SecretString;
+use secrecy::{ExposeSecret as _, SecretString};
 
 use super::audit::Acting;
 use super::extract::{OfSandbox, RawQuery};
 use super::{App, Error};
-use crate::proxy;
+use crate::ingress;
 
 /// `GET /sandboxes/{id}/endpoints/{port}`
 pub(super) async fn get(
@@ -29,7 +30,7 @@ pub(super) async fn get(
 ) -> Result<Json<Endpoint>, Error> {
     check_query(&query)?;
     let port = parse_port(&port)?;
-    let token = token(&service, &id).await?;
+    let token = token(&service, &id).await?.expose_secret().to_owned();
     let host = host(app.0.rules.eip.as_deref(), &headers)?;
     let mount = if uri.path().starts_with("/v1/") {
         "/v1"
@@ -38,14 +39,14 @@ pub(super) async fn get(
     };
     Ok(Json(Endpoint {
         endpoint: format!("{host}{mount}/sandboxes/{id}/proxy/{port}"),
-        headers: Some([proxy::endpoint_headers(&token)].into()),
+        headers: Some([(ACCESS_TOKEN_HEADER.to_owned(), token)].into()),
     }))
 }
 
 /// Waits for the sandbox to be ready. One that needs longer than clients wait for an answer has
 /// an endpoint all the same: the requests sent there go on waiting.
 async fn token(service: &Service, id: &api::id::SandboxId) -> Result<SecretString, Error> {
-    match service.wait_ready(id, proxy::HOLD).await {
+    match service.wait_ready(id, ingress::READY_WAIT).await {
         Ok(sandbox) => Ok(sandbox.access_token.clone()),
         Err(lifecycle::Error::NotReady { .. }) => Ok(service.get(id)?.access_token.clone()),
         Err(error) => Err(error.into()),

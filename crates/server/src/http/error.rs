@@ -10,15 +10,17 @@ use std::time::Duration;
 
 use api::error::{ErrorBody, ErrorCode};
 use api::problem::Problem;
-use axum::Json;
+use axum::body::Body;
 use axum::response::{IntoResponse, Response};
-use daemon::http::body;
+use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use lifecycle::backend::{self, ConnectError};
 use lifecycle::{Feature, State, Violation, store};
+use proxy::RequestId;
 
+use super::body;
 use crate::access::Denied;
-use crate::proxy;
+use crate::ingress;
 
 /// Why a request failed.
 #[derive(Debug, thiserror::Error)]
@@ -34,7 +36,7 @@ pub enum Error {
     Volume(lifecycle::Error),
     /// The proxy refused or failed.
     #[error(transparent)]
-    Proxy(#[from] proxy::Error),
+    Proxy(#[from] proxy::Error<ingress::Error>),
     /// No valid API key.
     #[error(transparent)]
     Denied(#[from] Denied),
@@ -73,6 +75,11 @@ pub enum Error {
         /// What is missing.
         message: String,
     },
+    /// A handler, or the proxy, panicked. The panic's own text is in the log only.
+    #[error(
+        "The server met a bug while it handled this request. Its log tells more under request id {0}."
+    )]
+    Panicked(RequestId),
     /// A web page that nobody allowed, on a server without keys.
     #[error(
         "a web page may call a server without API keys only if server.cors_origins names its origin; programs must ask for localhost or a loopback address"
@@ -177,6 +184,7 @@ impl Error {
             Self::BadRequest { code, .. } => Answer::new(400, *code, message),
             Self::NoSuch { code, .. } => Answer::new(404, *code, message),
             Self::NotSupported { code, .. } => Answer::new(501, *code, message),
+            Self::Panicked(_) => Answer::new(500, Code::SandboxInternalError, message),
             Self::StrangePage => Answer::new(403, Code::Forbidden, message),
             Self::Full => {
                 Answer::new(503, Code::Unavailable, message).retry(Duration::from_secs(1))
@@ -374,17 +382,20 @@ fn of_store(error: &store::Error) -> Answer {
     Answer::new(503, ErrorCode::Unavailable, told)
 }
 
-fn of_proxy(error: &proxy::Error) -> Answer {
+fn of_proxy(error: &proxy::Error<ingress::Error>) -> Answer {
     use ErrorCode as Code;
     let message = error.to_string();
     match error {
-        proxy::Error::Route(_) => Answer::new(400, Code::DockerInvalidPort, message),
+        proxy::Error::Sandbox(error) => match error {
+            ingress::Error::Route(_) => Answer::new(400, Code::DockerInvalidPort, message),
+            ingress::Error::Unauthorized(_) => {
+                Answer::new(401, Code::MissingOrInvalidSecureAccess, message)
+            }
+            ingress::Error::Lifecycle(error) => of_lifecycle(error),
+        },
         proxy::Error::Malformed(_) => Answer::new(400, Code::ValidationFailed, message),
-        proxy::Error::Unauthorized(_) => {
-            Answer::new(401, Code::MissingOrInvalidSecureAccess, message)
-        }
         proxy::Error::Connect => Answer::new(405, Code::MethodNotAllowed, message),
-        proxy::Error::Lifecycle(error) => of_lifecycle(error),
+        proxy::Error::Panicked => Answer::internal(),
         proxy::Error::UpstreamClosed { .. } => {
             Answer::new(502, Code::BackendResponseFailed, message)
         }
@@ -413,26 +424,52 @@ impl Answer {
     }
 }
 
-impl IntoResponse for Error {
-    fn into_response(self) -> Response {
+/// The body of the response to a request whose handler panicked. Its code is none of the contract's.
+#[derive(serde::Serialize)]
+struct PanicBody<'a> {
+    code: &'a str,
+    message: &'a str,
+}
+
+impl Error {
+    /// The response, with its body in memory. Logs a failure that is the server's own.
+    pub(crate) fn into_bytes(self) -> http::Response<Bytes> {
         let answer = self.answer();
-        if answer.status.is_server_error() && answer.status != StatusCode::NOT_IMPLEMENTED {
+        let is_panic = matches!(self, Self::Panicked(_));
+        let is_failure =
+            answer.status.is_server_error() && answer.status != StatusCode::NOT_IMPLEMENTED;
+        if is_failure && !is_panic {
             let error = api::error_chain(&self).to_string();
             tracing::warn!(code = %answer.code, status = answer.status.as_u16(), error, "a request failed");
         }
-        let (code, body) = (self.code(), self.envelope());
-        let mut response = (answer.status, Json(body)).into_response();
-        response.extensions_mut().insert(Answered(code));
+        let body = match is_panic {
+            true => serde_json::to_vec(&PanicBody {
+                code: "INTERNAL_ERROR",
+                message: &answer.message,
+            }),
+            false => serde_json::to_vec(&self.envelope()),
+        };
+        let body = body.expect("an envelope has string keys only");
+        let mut response = http::Response::new(Bytes::from(body));
+        *response.status_mut() = answer.status;
+        response.extensions_mut().insert(Answered(self.code()));
+        let headers = response.headers_mut();
+        let json = HeaderValue::from_static("application/json");
+        headers.insert(header::CONTENT_TYPE, json);
         if let Some(after) = answer.retry_after {
             let seconds = HeaderValue::from(after.as_secs().max(1));
-            response.headers_mut().insert(header::RETRY_AFTER, seconds);
+            headers.insert(header::RETRY_AFTER, seconds);
         }
         if answer.status == StatusCode::UNAUTHORIZED {
             let scheme = HeaderValue::from_static("ApiKey header=\"OPEN-SANDBOX-API-KEY\"");
-            response
-                .headers_mut()
-                .insert(header::WWW_AUTHENTICATE, scheme);
+            headers.insert(header::WWW_AUTHENTICATE, scheme);
         }
         response
+    }
+}
+
+impl IntoResponse for Error {
+    fn into_response(self) -> Response {
+        self.into_bytes().map(Body::from)
     }
 }

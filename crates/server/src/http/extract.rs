@@ -8,7 +8,7 @@ use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use bytes::Bytes;
 use http::request::Parts;
 
-use super::Error;
+use super::{Error, body};
 
 /// No body of the contract comes near this; image credentials and volumes fit many times over.
 const BODY_BYTES_MAX: usize = 1024 * 1024;
@@ -23,7 +23,7 @@ impl<S: Send + Sync> FromRequest<S> for Whole {
     type Rejection = Error;
 
     async fn from_request(request: Request, _: &S) -> Result<Self, Error> {
-        let read = daemon::http::body::read(request.into_body(), BODY_BYTES_MAX, BODY_PATIENCE);
+        let read = body::read(request.into_body(), BODY_BYTES_MAX, BODY_PATIENCE);
         Ok(Self(read.await?))
     }
 }

@@ -1,99 +1,93 @@
-//! Where every request arrives: those into sandboxes go straight to the proxy, on the thread of
-//! their connection, all others to the router, on the runtime that does the server's own work.
+//! Where requests to the API arrive: handed from the thread of their connection to the runtime that does
+//! the server's own work, and answered for if a handler panics.
 //!
-//! The router with its layers costs more than the proxy's own work on a small request, and none of
-//! it is meant for the applications inside.
+//! Requests into sandboxes never come here (`ingress`): the router with its layers costs more than all
+//! that the proxy does to a small request, and none of it is meant for the applications inside.
 
 use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse as _;
-use daemon::http::{Arrival, Handler, Line, Next};
 use http::{Request, Response};
-use hyper::body::Incoming;
+use proxy::{Api, RequestBody, RequestId};
 use tokio::runtime::Handle;
-use tokio::time::Instant;
 use tokio_util::task::AbortOnDropHandle;
+use tower::ServiceExt as _;
+use tracing::Instrument as _;
 
-use super::{App, Error, guard};
-use crate::metrics;
-use crate::proxy::{Outcome, Route};
+use super::Error;
 
-/// The name under which requests into sandboxes are counted.
-const PROXIED: &str = "/sandboxes/{id}/proxy/{port}";
-
-/// Answers everything.
+/// Answers every request to the API.
 pub struct Front {
-    app: App,
     router: Router,
     home: Handle,
 }
 
 impl Front {
-    pub(super) fn new(app: App, router: Router) -> Self {
+    /// Runs the router on the runtime that this is called in.
+    pub(super) fn new(router: Router) -> Self {
         let home = Handle::current();
-        Self { app, router, home }
-    }
-
-    async fn proxy(&self, line: &mut Line) -> Next {
-        let began = Instant::now();
-        let method = metrics::method_label(line.request().method());
-        let path = guard::path_for_log(line.request().target());
-        let (outcome, is_all_read) = self.app.0.proxy.carry(line).await;
-        let response = match outcome {
-            Ok(Outcome::Answered(next)) => Ok(next),
-            Ok(Outcome::Gone) => Ok(Next::Close),
-            Ok(Outcome::Answer(response)) => Err(response),
-            Err(error) => {
-                let span = tracing::info_span!("request", request_id = %line.request_id());
-                Err(span.in_scope(|| Error::from(error).into_response()))
-            }
-        };
-        let next = match response {
-            Ok(next) => next,
-            Err(response) => {
-                let answered = line.answer(response, is_all_read).await;
-                answered.unwrap_or(Next::Close)
-            }
-        };
-        // A part of an answer is one too, and how long the whole takes is the service's business.
-        if let Some((status, at)) = line.answered() {
-            guard::count(&self.app, method, PROXIED, status, at - began, path);
-        }
-        next
+        Self { router, home }
     }
 }
 
-impl Front {
-    /// A client that hangs up ends the work, as if it were done here; changes have tasks of their
-    /// own.
-    async fn route(&self, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
-        let router = self.router.clone();
-        let work = self
-            .home
-            .spawn(async move { router.handle(request, arrival).await });
-        match AbortOnDropHandle::new(work).await {
-            Ok(response) => response,
-            // The shell turns a panic into an answer; it must happen in the task that it watches.
-            Err(failed) => match failed.try_into_panic() {
-                Ok(panic) => std::panic::resume_unwind(panic),
-                Err(_) => Error::from(lifecycle::Error::ShuttingDown).into_response(),
-            },
-        }
+impl Api for Front {
+    type Body = Body;
+
+    /// A client that hangs up ends the work, as if it were done here; changes have tasks of their own.
+    async fn respond(&self, request: Request<RequestBody>) -> Response<Body> {
+        respond(&self.home, self.router.clone(), request.map(Body::new)).await
     }
 }
 
-impl Handler for Front {
-    async fn handle(&self, request: Request<Incoming>, arrival: Arrival) -> Response<Body> {
-        self.route(request, arrival).await
-    }
+async fn respond(home: &Handle, router: Router, request: Request<Body>) -> Response<Body> {
+    let id = request.extensions().get::<RequestId>().cloned();
+    let span = tracing::info_span!("request", request_id = id.as_ref().map(RequestId::as_str));
+    let work = home.spawn(router.oneshot(request).instrument(span));
+    let failed = match AbortOnDropHandle::new(work).await {
+        Ok(Ok(response)) => return response,
+        Ok(Err(never)) => match never {},
+        Err(failed) => failed,
+    };
+    let (Ok(panic), Some(id)) = (failed.try_into_panic(), id) else {
+        return Error::from(lifecycle::Error::ShuttingDown).into_response();
+    };
+    tracing::error!(request_id = %id, error = text_of(&*panic), "a handler panicked");
+    Error::Panicked(id).into_response()
+}
 
-    const CARRIES: bool = true;
+fn text_of(panic: &(dyn std::any::Any + Send)) -> &str {
+    let text = panic.downcast_ref::<&str>().copied();
+    text.or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without a message")
+}
 
-    fn carries(&self, target: &str) -> bool {
-        Route::is_for(target)
-    }
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use http::StatusCode;
 
-    async fn carry(&self, line: &mut Line) -> Next {
-        self.proxy(line).await
+    use super::*;
+
+    #[tokio::test]
+    async fn a_panic_is_answered_with_500_and_the_request_id() {
+        let handler = || async {
+            panic!("on purpose");
+            #[expect(unreachable_code, reason = "gives the handler a type")]
+            ""
+        };
+        let router = Router::new().route("/", get(handler));
+        let mut request = Request::new(Body::empty());
+        let id = RequestId::new();
+        request.extensions_mut().insert(id.clone());
+        let response = respond(&Handle::current(), router, request).await;
+        assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        let body = axum::body::to_bytes(response.into_body(), usize::MAX).await;
+        let body = String::from_utf8(body.unwrap().to_vec()).unwrap();
+        assert!(body.contains("\"code\":\"INTERNAL_ERROR\""), "{body}");
+        assert!(body.contains(id.as_str()), "{body}");
+        assert!(
+            !body.contains("on purpose"),
+            "a panic's text is not for clients: {body}"
+        );
     }
 }

@@ -6,51 +6,54 @@ use std::time::Duration;
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use daemon::http::Peer;
+use http::Method;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::Authority;
+use proxy::Peer;
 use tokio::time::Instant;
 
 use super::{App, Error, address_of, api_key};
-use crate::metrics;
+use crate::metrics::{self, Metrics};
 
 /// Counts requests by route and writes a line for each at level debug.
 pub(super) async fn observe(State(app): State<App>, request: Request, next: Next) -> Response {
     let began = Instant::now();
-    let method = metrics::method_label(request.method().as_str());
+    let method = request.method().clone();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let path = path_for_log(request.uri().path());
     let response = next.run(request).await;
     // The router's routes are matched further in, and tell it on the way out.
     let matched = matched.or_else(|| response.extensions().get::<MatchedPath>().cloned());
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
+    let (status, took) = (response.status().as_u16(), began.elapsed());
     count(
-        &app,
-        method,
+        &app.0.metrics,
+        &method,
         route,
-        response.status().as_u16(),
-        began.elapsed(),
-        path,
+        status,
+        took,
+        path.as_deref(),
     );
     response
 }
 
 /// The path of a target, where somebody will read it. Not the query: it may hold a token.
-pub(super) fn path_for_log(target: &str) -> Option<String> {
+fn path_for_log(target: &str) -> Option<String> {
     let path = || target.split('?').next().unwrap_or_default().to_owned();
     tracing::enabled!(tracing::Level::DEBUG).then(path)
 }
 
-/// Counts an answer by its route, and writes a line about it if its path was kept for that.
-pub(super) fn count(
-    app: &App,
-    method: &'static str,
+/// Counts a response by its route, and writes a line about it if its path was kept for that.
+pub(crate) fn count(
+    metrics: &Metrics,
+    method: &Method,
     route: &str,
     status: u16,
     took: Duration,
-    path: Option<String>,
+    path: Option<&str>,
 ) {
-    app.0.metrics.answered(method, route, status, took);
+    let method = metrics::method_label(method);
+    metrics.answered(method, route, status, took);
     if let Some(path) = path {
         let took_us = u64::try_from(took.as_micros()).unwrap_or(u64::MAX);
         tracing::debug!(method, path, status, took_us, "answered");

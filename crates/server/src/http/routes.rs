@@ -161,7 +161,7 @@ fn pattern(operation: &Operation) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proxy::Route;
+    use proxy::Route;
 
     #[test]
     fn patterns_are_the_tables_paths_with_short_names() {

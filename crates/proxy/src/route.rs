@@ -1,13 +1,13 @@
-//! Which sandbox, which port and which path a proxied request is for.
+//! Which sandbox, port and path a proxied request is for, by the path of its target.
 
 use api::id::SandboxId;
 
 /// Where a proxied request goes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Route {
-    /// Into which sandbox.
+    /// The sandbox.
     pub id: SandboxId,
-    /// To which port.
+    /// The port in the sandbox.
     pub port: u16,
     /// The part of the path that belongs to the proxy, without a slash at its end.
     pub prefix: String,
@@ -32,7 +32,7 @@ impl Route {
     /// Reads `[/v1]/sandboxes/{id}/proxy/{port}[/…][?…]`.
     pub fn parse(target: &str) -> Result<Self, &'static str> {
         const FORM: &str = "a proxied path is /sandboxes/{id}/proxy/{port}/…";
-        // A fragment is the client's own business, if it sends one at all.
+        // A fragment is not part of a target (RFC 9112 3.2); some clients send one.
         let target = target.split('#').next().unwrap_or(target);
         let path = without_origin(target);
         if !path.bytes().all(|byte| byte.is_ascii_graphic()) {
@@ -55,13 +55,13 @@ impl Route {
         })
     }
 
-    /// Whether it goes to the sandbox's daemon.
+    /// Whether it goes to the sandbox's daemon, which has this port number and no TCP port.
     pub fn is_control(&self) -> bool {
         self.port == api::exec::PORT
     }
 }
 
-/// A target may be a whole URL, as a client sends it to what it takes for its proxy.
+/// A target may be in absolute form, as a client sends it to its proxy (RFC 9112 3.2.2).
 fn without_origin(target: &str) -> &str {
     let rest = ["http://", "https://"].iter().find_map(|scheme| {
         let (start, rest) = target.split_at_checked(scheme.len())?;

@@ -1,26 +1,24 @@
-//! Which headers cross the proxy, and what becomes of them.
+//! Which headers of requests and responses the proxy forwards, drops and adds.
 //!
-//! Not forwarded: what belongs to one connection only (RFC 9110, 7.6.1), our own keys and tokens,
-//! and what a client claims about its origin. Forwarded, unlike by the published server: cookies
+//! Dropped: what belongs to one connection only (RFC 9110 7.6.1), our own keys and tokens, and what
+//! a client claims about its origin. Forwarded, unlike by the published server: cookies
 //! and `Authorization`, without which no web application behind the proxy could log anyone in.
 //!
-//! Every head is written anew from its parts, with a length of our own making: what one side wrote
-//! is never what the other side reads.
+//! Every head is written anew from its parts, with one length that the proxy worked out: bytes of a
+//! head are never copied from one side to the other.
 
-use daemon::http::Peer;
-use daemon::http::wire::{self, Length, Message, put_header};
+use api::endpoint::SECURE_ACCESS_HEADER;
+use api::exec::ACCESS_TOKEN_HEADER;
+use api::sandbox::{ACCESS_RENEW_HEADER, API_KEY_HEADER};
 
-use super::{Route, visitor};
+use crate::body::Length;
+use crate::message::{self, Head, put_header};
+use crate::{Peer, Route, browser_link};
 
-/// The header that carries a sandbox's token.
-pub(crate) const ACCESS_TOKEN: &str = api::exec::ACCESS_TOKEN_HEADER;
-
-const SECURE_ACCESS: &str = api::endpoint::SECURE_ACCESS_HEADER;
-const ACCESS_RENEW: &str = api::sandbox::ACCESS_RENEW_HEADER;
 const REQUEST_ID: &str = "x-request-id";
-const FORWARDED: &str = "x-forwarded-";
+const FORWARDED_PREFIX: &str = "x-forwarded-";
 
-/// Headers of one connection, and of the length of one message.
+/// Headers of one connection (RFC 9110 7.6.1), and of the length of one message.
 const HOP_BY_HOP: [&str; 10] = [
     "connection",
     "keep-alive",
@@ -34,40 +32,40 @@ const HOP_BY_HOP: [&str; 10] = [
     "upgrade",
 ];
 
-/// Headers of a request that are for this server, or that only a proxy may say.
-const OURS: [&str; 8] = [
+/// Headers of a request that are meant for the proxy, or that only a proxy may set.
+const NOT_FORWARDED: [&str; 8] = [
     "host",
-    ACCESS_TOKEN,
-    SECURE_ACCESS,
-    ACCESS_RENEW,
-    api::sandbox::API_KEY_HEADER,
+    ACCESS_TOKEN_HEADER,
+    SECURE_ACCESS_HEADER,
+    ACCESS_RENEW_HEADER,
+    API_KEY_HEADER,
     "forwarded",
     "x-real-ip",
-    // Answered by us, as soon as there is somebody to carry the body to.
+    // The proxy sends 100 Continue itself, once it is connected to the service.
     "expect",
 ];
 
-/// Tokens that a request shows, in any of the headers that may carry one.
-pub(super) fn shown_tokens(request: Message<'_>) -> impl Iterator<Item = &[u8]> {
-    [ACCESS_TOKEN, SECURE_ACCESS]
+/// The sandbox tokens in a request, from any of the headers that may carry one.
+pub(crate) fn tokens(request: Head<'_>) -> impl Iterator<Item = &[u8]> {
+    [ACCESS_TOKEN_HEADER, SECURE_ACCESS_HEADER]
         .into_iter()
         .flat_map(move |name| request.values(name))
 }
 
-/// Whether this request is not to keep the sandbox alive.
-pub(super) fn skips_renewal(request: Message<'_>) -> bool {
-    let mut values = request.values(ACCESS_RENEW);
+/// Whether a request asks not to prolong the sandbox's life.
+pub fn skips_renewal(request: Head<'_>) -> bool {
+    let mut values = request.values(ACCESS_RENEW_HEADER);
     values.any(|value| value.eq_ignore_ascii_case(b"skip"))
 }
 
-/// Whether the client waits to be told before it sends the body.
-pub(super) fn expects_continue(request: Message<'_>) -> bool {
+/// Whether the client waits for 100 Continue before it sends the body (RFC 9110 10.1.1).
+pub(crate) fn expects_continue(request: Head<'_>) -> bool {
     let mut values = request.values("expect");
     request.is_1_1() && values.any(|value| value.eq_ignore_ascii_case(b"100-continue"))
 }
 
-/// The protocol that a request asks, or an answer agrees, to switch to.
-pub(super) fn upgrade(message: Message<'_>) -> Option<&[u8]> {
+/// The protocol that a request asks to switch to, or that a response switches to.
+pub(crate) fn upgrade(message: Head<'_>) -> Option<&[u8]> {
     let is_asked = message
         .items("connection")
         .any(|option| option.eq_ignore_ascii_case("upgrade"));
@@ -75,38 +73,41 @@ pub(super) fn upgrade(message: Message<'_>) -> Option<&[u8]> {
     protocols.next().filter(|_| is_asked)
 }
 
-/// What the service inside gets to see of a request.
-pub(super) struct Outbound<'a> {
-    pub(super) route: &'a Route,
-    pub(super) peer: Peer,
-    pub(super) length: Length,
-    /// For the daemon inside.
-    pub(super) token: Option<&'a str>,
-    pub(super) upgrade: Option<&'a [u8]>,
+/// What the head of a forwarded request has that the client's did not.
+pub(crate) struct ForwardedRequest<'a> {
+    pub(crate) route: &'a Route,
+    pub(crate) peer: Peer,
+    pub(crate) length: Length,
+    /// The sandbox's token, for its daemon.
+    pub(crate) token: Option<&'a str>,
+    pub(crate) upgrade: Option<&'a [u8]>,
 }
 
-/// Writes a client's request as one for the service inside.
-pub(super) fn write_request(out: &mut Vec<u8>, request: Message<'_>, outbound: &Outbound<'_>) {
-    let route = outbound.route;
+/// Writes the head of a client's request for the service in the sandbox.
+pub(crate) fn write_request(
+    out: &mut Vec<u8>,
+    request: Head<'_>,
+    forwarded: &ForwardedRequest<'_>,
+) {
+    let route = forwarded.route;
     out.extend_from_slice(request.method().as_bytes());
     out.push(b' ');
     if !route.path.starts_with('/') {
         out.push(b'/');
     }
     out.extend_from_slice(route.path.as_bytes());
-    // An older client must not get an answer that it cannot read.
+    // To a client of HTTP/1.0 the service must not send chunks.
     let version = if request.is_1_1() { "1.1" } else { "1.0" };
     out.extend_from_slice(format!(" HTTP/{version}\r\n").as_bytes());
     put_header(out, "host", format!("localhost:{}", route.port).as_bytes());
     for (name, value) in request.headers() {
-        let is_dropped = is_one_of(name, &OURS)
-            || name.len() > FORWARDED.len()
-                && name.as_bytes()[..FORWARDED.len()].eq_ignore_ascii_case(FORWARDED.as_bytes());
+        let is_dropped =
+            is_one_of(name, &NOT_FORWARDED) || starts_with_ignore_case(name, FORWARDED_PREFIX);
         if is_dropped || is_hop_by_hop(request, name) {
             continue;
         }
         if name.eq_ignore_ascii_case("cookie") {
-            if let Some(rest) = visitor::without_ours(value) {
+            if let Some(rest) = browser_link::without_token(value) {
                 put_header(out, name, &rest);
             }
             continue;
@@ -118,77 +119,79 @@ pub(super) fn write_request(out: &mut Vec<u8>, request: Message<'_>, outbound: &
     if let Some(host) = request.values("host").next() {
         put_header(out, "x-forwarded-host", host);
     }
-    if let Peer::Tcp(address) = outbound.peer {
-        let address = address.ip().to_canonical().to_string();
-        put_header(out, "x-forwarded-for", address.as_bytes());
+    let address = forwarded.peer.ip().to_string();
+    put_header(out, "x-forwarded-for", address.as_bytes());
+    if let Some(token) = forwarded.token {
+        put_header(out, ACCESS_TOKEN_HEADER, token.as_bytes());
     }
-    if let Some(token) = outbound.token {
-        put_header(out, ACCESS_TOKEN, token.as_bytes());
-    }
-    if let Some(protocol) = outbound.upgrade {
+    if let Some(protocol) = forwarded.upgrade {
         put_header(out, "connection", b"upgrade");
         put_header(out, "upgrade", protocol);
     }
     let states_length = request.values("content-length").next().is_some();
-    if outbound.length != Length::Exactly(0) || states_length {
-        put_length(out, outbound.length);
+    if forwarded.length != Length::Exactly(0) || states_length {
+        put_length(out, forwarded.length);
     }
     out.extend_from_slice(b"\r\n");
 }
 
-/// What the client gets to see of an answer.
-pub(super) struct Inbound<'a> {
-    pub(super) prefix: &'a str,
-    pub(super) length: Length,
-    pub(super) is_for_head: bool,
-    pub(super) keeps_open: bool,
-    pub(super) request_id: &'a str,
+/// What the head of a forwarded response has that the service's did not.
+pub(crate) struct ForwardedResponse<'a> {
+    pub(crate) prefix: &'a str,
+    pub(crate) length: Length,
+    pub(crate) is_to_head: bool,
+    pub(crate) keeps_alive: bool,
+    pub(crate) request_id: &'a str,
 }
 
-/// Writes the answer of the service inside as one for the client. A `Location` that is meant from
-/// the service's root is put under the proxy's path.
-pub(super) fn write_answer(out: &mut Vec<u8>, answer: Message<'_>, inbound: &Inbound<'_>) {
-    let status = answer.status();
-    out.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", answer.reason()).as_bytes());
+/// Writes the head of the service's response for the client. A `Location` from the service's root is
+/// put under the proxy's path.
+pub(crate) fn write_response(
+    out: &mut Vec<u8>,
+    response: Head<'_>,
+    forwarded: &ForwardedResponse<'_>,
+) {
+    let status = response.status();
+    out.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", response.reason()).as_bytes());
     let is_switched = status == 101;
     let mut has_date = false;
-    for (name, value) in answer.headers() {
-        if name.eq_ignore_ascii_case(REQUEST_ID) || is_hop_by_hop(answer, name) {
+    for (name, value) in response.headers() {
+        if name.eq_ignore_ascii_case(REQUEST_ID) || is_hop_by_hop(response, name) {
             continue;
         }
         has_date |= name.eq_ignore_ascii_case("date");
-        if name.eq_ignore_ascii_case("location") && is_from_root(value, inbound.prefix) {
-            put_header(out, name, &[inbound.prefix.as_bytes(), value].concat());
+        if name.eq_ignore_ascii_case("location") && is_from_root(value, forwarded.prefix) {
+            put_header(out, name, &[forwarded.prefix.as_bytes(), value].concat());
         } else {
             put_header(out, name, value);
         }
     }
     if !has_date {
-        put_header(out, "date", wire::date().as_bytes());
+        put_header(out, "date", message::date().as_bytes());
     }
-    put_header(out, REQUEST_ID, inbound.request_id.as_bytes());
+    put_header(out, REQUEST_ID, forwarded.request_id.as_bytes());
     if is_switched {
         put_header(out, "connection", b"upgrade");
-        for protocol in answer.values("upgrade") {
+        for protocol in response.values("upgrade") {
             put_header(out, "upgrade", protocol);
         }
     } else {
-        write_length(out, answer, inbound);
-        if !inbound.keeps_open {
+        write_response_length(out, response, forwarded);
+        if !forwarded.keeps_alive {
             put_header(out, "connection", b"close");
         }
     }
     out.extend_from_slice(b"\r\n");
 }
 
-fn write_length(out: &mut Vec<u8>, answer: Message<'_>, inbound: &Inbound<'_>) {
-    // An answer without a body may still state the length that another one would have.
-    if inbound.is_for_head || answer.status() == 304 {
-        if let Ok(Some(length)) = answer.content_length() {
+fn write_response_length(out: &mut Vec<u8>, response: Head<'_>, forwarded: &ForwardedResponse<'_>) {
+    // A response to HEAD and a 304 state the length that a GET would have (RFC 9110 8.6).
+    if forwarded.is_to_head || response.status() == 304 {
+        if let Ok(Some(length)) = response.content_length() {
             put_length(out, Length::Exactly(length));
         }
-    } else if answer.status() != 204 {
-        put_length(out, inbound.length);
+    } else if response.status() != 204 {
+        put_length(out, forwarded.length);
     }
 }
 
@@ -207,12 +210,17 @@ fn is_from_root(location: &[u8], prefix: &str) -> bool {
     location.starts_with(b"/") && !location.starts_with(b"//") && !is_under_prefix
 }
 
+fn starts_with_ignore_case(name: &str, prefix: &str) -> bool {
+    let start = name.as_bytes().get(..prefix.len());
+    start.is_some_and(|start| start.eq_ignore_ascii_case(prefix.as_bytes()))
+}
+
 fn is_one_of(name: &str, names: &[&str]) -> bool {
     names.iter().any(|one| one.eq_ignore_ascii_case(name))
 }
 
-/// Whether a header is of one connection, by its name or because `Connection` says so.
-fn is_hop_by_hop(message: Message<'_>, name: &str) -> bool {
+/// Whether a header belongs to one connection, by its name or because `Connection` names it.
+fn is_hop_by_hop(message: Head<'_>, name: &str) -> bool {
     is_one_of(name, &HOP_BY_HOP)
         || message
             .items("connection")
@@ -221,43 +229,42 @@ fn is_hop_by_hop(message: Message<'_>, name: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use daemon::http::wire::Head;
-
     use super::*;
+    use crate::message::HeadParser;
 
     /// The lines that a request with these headers becomes, sorted.
     fn request(headers: &str) -> Vec<String> {
         let text = format!("POST /v1/sandboxes/a/proxy/80/x?y HTTP/1.1\r\n{headers}\r\n");
-        let mut head = Head::default();
-        assert_eq!(head.read_request(text.as_bytes()), Ok(true), "{text}");
-        let message = head.of(text.as_bytes());
-        let outbound = Outbound {
+        let mut parser = HeadParser::default();
+        assert_eq!(parser.parse_request(text.as_bytes()), Ok(true), "{text}");
+        let message = parser.head(text.as_bytes());
+        let forwarded = ForwardedRequest {
             route: &Route::parse(message.target()).unwrap(),
-            peer: Peer::Tcp("192.0.2.1:5".parse().unwrap()),
+            peer: Peer("192.0.2.1:5".parse().unwrap()),
             length: message.request_length().unwrap(),
             token: None,
             upgrade: upgrade(message),
         };
         let mut out = Vec::new();
-        write_request(&mut out, message, &outbound);
+        write_request(&mut out, message, &forwarded);
         lines(out, "POST /x?y HTTP/1.1")
     }
 
-    /// The lines that an answer with this status and these headers becomes, sorted.
-    fn answer(status: u16, headers: &str, is_for_head: bool) -> Vec<String> {
+    /// The lines that a response with this status and these headers becomes, sorted.
+    fn response(status: u16, headers: &str, is_to_head: bool) -> Vec<String> {
         let text = format!("HTTP/1.1 {status} Fine\r\nDate: x\r\n{headers}\r\n");
-        let mut head = Head::default();
-        assert_eq!(head.read_answer(text.as_bytes()), Ok(true), "{text}");
-        let message = head.of(text.as_bytes());
-        let inbound = Inbound {
+        let mut parser = HeadParser::default();
+        assert_eq!(parser.parse_response(text.as_bytes()), Ok(true), "{text}");
+        let message = parser.head(text.as_bytes());
+        let forwarded = ForwardedResponse {
             prefix: "/p",
-            length: message.answer_length(is_for_head).unwrap(),
-            is_for_head,
-            keeps_open: true,
+            length: message.response_length(is_to_head).unwrap(),
+            is_to_head,
+            keeps_alive: true,
             request_id: "ours",
         };
         let mut out = Vec::new();
-        write_answer(&mut out, message, &inbound);
+        write_response(&mut out, message, &forwarded);
         let mut lines = lines(out, &format!("HTTP/1.1 {status} Fine"));
         lines.retain(|line| line != "Date: x" && line != "x-request-id: ours");
         lines
@@ -304,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_can_name_away_what_we_say_of_a_request() {
+    fn connection_options_cannot_remove_headers_of_the_proxy() {
         let lines = request(
             "Host: a\r\nContent-Length: 3\r\nConnection: x-forwarded-for, host, content-length\r\n",
         );
@@ -331,10 +338,10 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_states_one_length_of_our_own_making() {
+    fn a_response_states_one_length_that_the_proxy_worked_out() {
         let length = "Content-Length: 5\r\n";
         let both = "Content-Length: 5\r\nTransfer-Encoding: chunked\r\n";
-        for (status, headers, is_for_head, seen) in [
+        for (status, headers, is_to_head, seen) in [
             (200, length, false, vec!["content-length: 5"]),
             (
                 200,
@@ -355,12 +362,12 @@ mod tests {
             ),
         ] {
             assert_eq!(
-                answer(status, headers, is_for_head),
+                response(status, headers, is_to_head),
                 seen,
                 "{status} {headers}"
             );
         }
-        let switched = answer(101, "Connection: Upgrade\r\nUpgrade: websocket\r\n", false);
+        let switched = response(101, "Connection: Upgrade\r\nUpgrade: websocket\r\n", false);
         assert_eq!(switched, ["connection: upgrade", "upgrade: websocket"]);
     }
 
@@ -374,7 +381,7 @@ mod tests {
             ("//elsewhere/x", "//elsewhere/x"),
             ("http://elsewhere/x", "http://elsewhere/x"),
         ] {
-            let lines = answer(
+            let lines = response(
                 302,
                 &format!("Location: {sent}\r\nContent-Length: 0\r\n"),
                 false,

@@ -1,6 +1,6 @@
-//! Connections into sandboxes that wait for their next request, kept by sandbox and port, so that
-//! one sandbox's connections can never be used for another, and by the thread that watches them, so
-//! that a request and its answer never wake a second one.
+//! Idle keep-alive connections into sandboxes. The key has the sandbox and the port, so that a
+//! connection of one sandbox can never be used for another, and the thread whose event loop watches
+//! the connection, so that a request and its response never wake a second thread.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -10,47 +10,56 @@ use std::thread::ThreadId;
 use std::time::Duration;
 
 use api::id::SandboxId;
+use tokio::io::AsyncRead;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::relay::Upstream;
+use crate::exchange::Upstream;
 
 /// Idle connections into a sandbox are closed after this long: well before the daemon inside
 /// would close them, so that no request meets a connection that is just being closed.
-const IDLE: Duration = Duration::from_secs(30);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Idle connections kept for one port of one sandbox. More than the published clients open at
 /// once for one sandbox would only cost descriptors.
-const IDLE_PER_PLACE: usize = 32;
+const IDLE_PER_KEY_MAX: usize = 32;
 
-/// A port of a sandbox, as one thread reaches it.
+/// What a connection can be used for.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub(super) struct Place {
-    pub(super) id: SandboxId,
-    pub(super) port: u16,
-    pub(super) thread: ThreadId,
+pub(crate) struct PoolKey {
+    pub(crate) id: SandboxId,
+    pub(crate) port: u16,
+    pub(crate) thread: ThreadId,
 }
 
 /// The connections.
-#[derive(Default)]
-pub(super) struct Pool {
-    idle: Mutex<HashMap<Place, Vec<Idle>>>,
-    /// Rung when the first connection comes in.
+pub(crate) struct Pool<S> {
+    idle: Mutex<HashMap<PoolKey, Vec<Idle<S>>>>,
+    /// Notified when a connection comes into an empty pool.
     filled: Notify,
 }
 
-struct Idle {
+struct Idle<S> {
     since: Instant,
-    upstream: Upstream,
+    upstream: Upstream<S>,
 }
 
-impl Pool {
-    /// The connection used last that is still open.
-    pub(super) async fn take(&self, place: &Place) -> Option<Upstream> {
+impl<S> Default for Pool<S> {
+    fn default() -> Self {
+        Self {
+            idle: Mutex::default(),
+            filled: Notify::new(),
+        }
+    }
+}
+
+impl<S: AsyncRead + Unpin> Pool<S> {
+    /// The connection that was used last among those that are still open.
+    pub(crate) async fn take(&self, key: &PoolKey) -> Option<Upstream<S>> {
         poll_fn(|context| {
-            // One by one, because looking at a connection must not happen under the lock.
-            while let Some(mut upstream) = self.pop(place) {
+            // One by one, because a connection is not read from under the lock.
+            while let Some(mut upstream) = self.pop(key) {
                 if upstream.is_open(context) {
                     return Poll::Ready(Some(upstream));
                 }
@@ -60,17 +69,17 @@ impl Pool {
         .await
     }
 
-    fn pop(&self, place: &Place) -> Option<Upstream> {
-        let idle = self.lock().get_mut(place)?.pop()?;
+    fn pop(&self, key: &PoolKey) -> Option<Upstream<S>> {
+        let idle = self.lock().get_mut(key)?.pop()?;
         Some(idle.upstream)
     }
 
     /// Keeps a connection that could take a request.
-    pub(super) fn put(&self, place: Place, upstream: Upstream) {
+    pub(crate) fn put(&self, key: PoolKey, upstream: Upstream<S>) {
         let mut idle = self.lock();
         let was_empty = idle.is_empty();
-        let kept = idle.entry(place).or_default();
-        if kept.len() < IDLE_PER_PLACE {
+        let kept = idle.entry(key).or_default();
+        if kept.len() < IDLE_PER_KEY_MAX {
             kept.push(Idle {
                 since: Instant::now(),
                 upstream,
@@ -83,22 +92,22 @@ impl Pool {
     }
 
     // A panic while the lock is held cannot leave the map half changed, so poison is no danger.
-    fn lock(&self) -> MutexGuard<'_, HashMap<Place, Vec<Idle>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<PoolKey, Vec<Idle<S>>>> {
         self.idle.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes out what has been idle for too long; answers when the next will have been.
+    /// Closes what has been idle for too long; returns when the next one will have been.
     fn expire(&self, now: Instant) -> Option<Instant> {
         let mut expired = Vec::new();
         let mut idle = self.lock();
         idle.retain(|_, kept| {
-            // The one used last is at the end.
-            let fresh = kept.partition_point(|it| it.since + IDLE <= now);
+            // Ordered by time: the connection used last is at the end.
+            let fresh = kept.partition_point(|it| it.since + IDLE_TIMEOUT <= now);
             expired.extend(kept.drain(..fresh));
             !kept.is_empty()
         });
         let next = idle.values().filter_map(|kept| kept.first());
-        let next = next.map(|it| it.since + IDLE).min();
+        let next = next.map(|it| it.since + IDLE_TIMEOUT).min();
         drop(idle);
         // Closed here, outside the lock.
         drop(expired);
@@ -107,7 +116,7 @@ impl Pool {
 }
 
 /// Closes what has been idle for too long, until the server stops. Sleeps while there is nothing.
-pub(super) async fn sweep(pool: Arc<Pool>, stopping: CancellationToken) {
+pub(crate) async fn sweep<S: AsyncRead + Unpin>(pool: Arc<Pool<S>>, stopping: CancellationToken) {
     let sweep = async {
         loop {
             match pool.expire(Instant::now()) {

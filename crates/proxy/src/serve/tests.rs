@@ -1,48 +1,30 @@
-//! The shell over real sockets.
+//! A listener and its connections, over real sockets.
 
-use std::time::Duration;
+use std::net::SocketAddr;
 
-use axum::routing::{get, post};
+use axum::Router;
+use axum::routing::get;
+use daemon::Tasks;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpStream, UnixStream};
 
 use super::*;
-use crate::tasks::Tasks;
+use crate::fake::{FakeSandboxes, RouterApi};
 
 /// Nothing here should take this long; it only keeps a broken test from hanging.
 const DEADLINE: Duration = Duration::from_secs(90);
 
 fn app() -> Router {
-    Router::new()
-        .route("/", get(|| async { "hello" }))
-        .route(
-            "/panic",
-            get(|| async {
-                panic!("on purpose");
-                #[expect(unreachable_code, reason = "gives the handler a type")]
-                ""
-            }),
-        )
-        .route(
-            "/peer",
-            get(|peer: axum::Extension<Peer>| async move { format!("{:?}", peer.0) }),
-        )
-        .route(
-            "/read",
-            post(|body: Body| async {
-                match body::read(body, 8, Duration::from_secs(1)).await {
-                    Ok(bytes) => Ok(bytes),
-                    Err(error) => Err(error.to_string()),
-                }
-            }),
-        )
+    Router::new().route("/", get(|| async { "hello" })).route(
+        "/peer",
+        get(|peer: axum::Extension<Peer>| async move { peer.0.0.to_string() }),
+    )
 }
 
 async fn start(limits: Limits) -> (Tasks, SocketAddr) {
     let tasks = Tasks::new("test");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    serve(&tasks, vec![Listener::Tcp(listener)], app(), limits).unwrap();
+    serve(&tasks, listener, RouterApi(app()), FakeSandboxes, limits).unwrap();
     (tasks, address)
 }
 
@@ -53,7 +35,7 @@ async fn exchange(address: SocketAddr, text: &str) -> String {
     read_all(&mut stream).await
 }
 
-async fn read_all<S: AsyncRead + Unpin>(stream: &mut S) -> String {
+async fn read_all(stream: &mut TcpStream) -> String {
     let mut answer = Vec::new();
     let read = stream.read_to_end(&mut answer);
     tokio::time::timeout(DEADLINE, read)
@@ -92,21 +74,13 @@ async fn echoes_a_request_id_and_makes_one_where_it_is_unusable() {
 }
 
 #[tokio::test]
-async fn a_panic_is_answered_with_500_and_the_request_id() {
+async fn a_handler_is_told_who_its_client_is() {
     let (_tasks, address) = start(Limits::default()).await;
-    let answer = exchange(address, &request("/panic", "x-request-id: mine-2\r\n")).await;
-    assert!(answer.starts_with("HTTP/1.1 500"), "{answer}");
-    assert!(answer.contains("\"code\":\"INTERNAL_ERROR\""), "{answer}");
-    assert_eq!(answer.matches("mine-2").count(), 2, "{answer}");
-    assert!(
-        !answer.contains("on purpose"),
-        "a panic's text is not for clients: {answer}"
-    );
-    let answer = exchange(address, &request("/", "")).await;
-    assert!(
-        answer.starts_with("HTTP/1.1 200"),
-        "the server goes on: {answer}"
-    );
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let own = stream.local_addr().unwrap().to_string();
+    let request = request("/peer", "");
+    stream.write_all(request.as_bytes()).await.unwrap();
+    assert!(read_all(&mut stream).await.ends_with(&own));
 }
 
 #[tokio::test]
@@ -147,51 +121,6 @@ async fn closes_connections_that_send_no_request_or_only_half_of_one() {
 }
 
 #[tokio::test]
-async fn limits_a_body_by_size_and_time() {
-    let (_tasks, address) = start(Limits::default()).await;
-    let post = |headers: &str, body: &str| {
-        format!("POST /read HTTP/1.1\r\nhost: x\r\nconnection: close\r\n{headers}\r\n\r\n{body}")
-    };
-    let answer = exchange(address, &post("content-length: 3", "abc")).await;
-    assert!(answer.ends_with("abc"), "{answer}");
-    let answer = exchange(address, &post("content-length: 9", "")).await;
-    assert!(answer.ends_with("larger than 8 bytes"), "{answer}");
-    let chunks = "9\r\n123456789\r\n0\r\n\r\n";
-    let answer = exchange(address, &post("transfer-encoding: chunked", chunks)).await;
-    assert!(answer.contains("larger than 8 bytes"), "{answer}");
-    let answer = exchange(address, &post("content-length: 3", "a")).await;
-    assert!(answer.contains("did not arrive"), "{answer}");
-}
-
-#[tokio::test]
-async fn serves_unix_and_tcp_at_once() {
-    let directory = tempfile::tempdir().unwrap();
-    let path = directory.path().join("socket");
-    let tasks = Tasks::new("test");
-    let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let address = tcp.local_addr().unwrap();
-    let unix = UnixListener::bind(&path).unwrap();
-    serve(
-        &tasks,
-        vec![Listener::Tcp(tcp), Listener::Unix(unix)],
-        app(),
-        Limits::default(),
-    )
-    .unwrap();
-    let mut stream = UnixStream::connect(&path).await.unwrap();
-    stream
-        .write_all(request("/peer", "").as_bytes())
-        .await
-        .unwrap();
-    assert!(read_all(&mut stream).await.ends_with("Unix"));
-    assert!(
-        exchange(address, &request("/peer", ""))
-            .await
-            .contains("Tcp(127.0.0.1")
-    );
-}
-
-#[tokio::test]
 async fn shutdown_closes_idle_connections_and_answers_those_in_work() {
     let entered = Arc::new(Notify::new());
     let release = Arc::new(Notify::new());
@@ -207,8 +136,9 @@ async fn shutdown_closes_idle_connections_and_answers_those_in_work() {
     let app = Router::new().route("/", get(slow));
     serve(
         &tasks,
-        vec![Listener::Tcp(listener)],
-        app,
+        listener,
+        RouterApi(app),
+        FakeSandboxes,
         Limits::default(),
     )
     .unwrap();
@@ -225,9 +155,9 @@ async fn shutdown_closes_idle_connections_and_answers_those_in_work() {
 }
 
 #[tokio::test]
-async fn connections_are_dealt_out_to_lanes_and_end_with_the_branch() {
+async fn connections_are_dealt_out_to_threads_and_end_with_the_tasks() {
     let limits = Limits {
-        lanes: 2,
+        threads: 2,
         ..Limits::default()
     };
     let thread = || async {
@@ -238,12 +168,12 @@ async fn connections_are_dealt_out_to_lanes_and_end_with_the_branch() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let app = Router::new().route("/thread", get(thread));
-    serve(&tasks, vec![Listener::Tcp(listener)], app, limits).unwrap();
+    serve(&tasks, listener, RouterApi(app), FakeSandboxes, limits).unwrap();
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..4 {
         let answer = exchange(address, &request("/thread", "")).await;
         let body = answer.rsplit("\r\n").next().unwrap().to_owned();
-        assert!(body.contains("lane"), "{answer}");
+        assert!(body.contains("connections"), "{answer}");
         seen.insert(body);
     }
     assert_eq!(seen.len(), 2, "{seen:?}");
@@ -255,5 +185,5 @@ async fn connections_are_dealt_out_to_lanes_and_end_with_the_branch() {
     assert_eq!(first.expect("an answer in time").unwrap(), b'H');
     let late = tasks.shutdown(Duration::from_secs(30)).await;
     assert_eq!(late, Vec::<String>::new());
-    assert!(read_all(&mut idle).await.contains("lane"));
+    assert!(read_all(&mut idle).await.contains("connections"));
 }

@@ -1,25 +1,25 @@
-//! Lets a browser in, which can send no header of its own: a link with the token in its query is
-//! answered with a cookie for that port and the same link without the token.
+//! Access for browsers, which cannot send a header when a person opens a link: a link with the
+//! sandbox's token in its query is redirected to the same link without it, with the token in a cookie
+//! for that port of that sandbox.
 //!
-//! The cookie is for this server's proxy alone: it goes to no other path and never into the
-//! sandbox.
+//! The proxy removes the cookie from what it forwards.
 
 use std::borrow::Cow;
 
-use axum::body::Body;
-use daemon::http::wire::Message;
+use bytes::Bytes;
 use http::{Response, StatusCode, header};
 
-use super::Route;
+use crate::Route;
+use crate::message::Head;
 
-/// The parameter of a link that carries the token.
+/// The query parameter of a link that carries the token.
 const PARAMETER: &str = "opensandbox_token";
 
-/// The cookie that carries it from then on.
+/// The cookie that carries the token after the redirect.
 const COOKIE: &str = "opensandbox-token";
 
-/// The tokens that a request's cookies show.
-pub(super) fn shown_in_cookie(request: Message<'_>) -> impl Iterator<Item = &[u8]> {
+/// The sandbox tokens in a request's cookies.
+pub(crate) fn cookie_tokens(request: Head<'_>) -> impl Iterator<Item = &[u8]> {
     request
         .values("cookie")
         .flat_map(pairs)
@@ -30,8 +30,8 @@ fn pairs(cookies: &[u8]) -> impl Iterator<Item = &[u8]> {
     cookies.split(|byte| *byte == b';').map(<[u8]>::trim_ascii)
 }
 
-/// The application's cookies; `None` when there was only ours.
-pub(super) fn without_ours(cookies: &[u8]) -> Option<Cow<'_, [u8]>> {
+/// The value of a Cookie header without the token; `None` when nothing else is in it.
+pub(crate) fn without_token(cookies: &[u8]) -> Option<Cow<'_, [u8]>> {
     let is_ours = |pair: &&[u8]| pair.split(|byte| *byte == b'=').next() == Some(COOKIE.as_bytes());
     if !pairs(cookies).any(|pair| is_ours(&pair)) {
         return Some(cookies.into());
@@ -41,9 +41,8 @@ pub(super) fn without_ours(cookies: &[u8]) -> Option<Cow<'_, [u8]>> {
     (!rest.is_empty()).then_some(rest.into())
 }
 
-/// The answer to a link that carries this token: the cookie, and where to go with it. `None` for
-/// any other request.
-pub(super) fn welcome(request: Message<'_>, route: &Route, token: &str) -> Option<Response<Body>> {
+/// The redirect for a link that carries this token, with the cookie. `None` for any other request.
+pub fn redirect(request: Head<'_>, route: &Route, token: &str) -> Option<Response<Bytes>> {
     if !matches!(request.method(), "GET" | "HEAD") {
         return None;
     }
@@ -61,7 +60,7 @@ pub(super) fn welcome(request: Message<'_>, route: &Route, token: &str) -> Optio
         .header(header::SET_COOKIE, cookie)
         .header(header::CACHE_CONTROL, "no-store")
         .header(header::REFERRER_POLICY, "no-referrer")
-        .body(Body::empty())
+        .body(Bytes::new())
         .ok()
 }
 
@@ -86,20 +85,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_our_cookie_is_taken_out() {
+    fn only_the_tokens_cookie_is_removed() {
         for (sent, left) in [
             ("a=1; opensandbox-token=x; b=2", Some("a=1; b=2")),
             ("opensandbox-token=x", None),
             ("a=1", Some("a=1")),
             ("opensandbox-tokens=1", Some("opensandbox-tokens=1")),
         ] {
-            let seen = without_ours(sent.as_bytes());
+            let seen = without_token(sent.as_bytes());
             assert_eq!(seen.as_deref(), left.map(str::as_bytes), "{sent}");
         }
     }
 
     #[test]
-    fn the_token_is_taken_out_of_the_link() {
+    fn the_token_is_removed_from_the_link() {
         for (link, location) in [
             ("/x?opensandbox_token=t", "/x"),
             ("/x?a=1&opensandbox_token=t&b=%20", "/x?a=1&b=%20"),

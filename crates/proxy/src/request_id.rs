@@ -1,4 +1,4 @@
-//! The name of a request: the client's own where it sent a usable one, else a new one.
+//! The id of a request: the client's own where it sent a usable one, else a new one.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::sync::Arc;
 use api::sandbox::REQUEST_ID_HEADER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-/// The header that carries it, both ways.
+/// The header that carries it in requests and responses.
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 
 // The contract's spelling; `HeaderName` takes lower case alone.
@@ -15,27 +15,29 @@ const _: () = assert!("x-request-id".eq_ignore_ascii_case(REQUEST_ID_HEADER));
 /// Long enough for any tracing system's id, short enough to print in each log line.
 const LENGTH_MAX: usize = 128;
 
-/// The name of a request; an extension of every request.
+/// The id of a request; an extension of every request to the API.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RequestId(Arc<str>);
 
 impl RequestId {
     /// The client's own id if it is of visible ASCII and not too long (it goes into logs and
-    /// answers), else a new one.
-    pub(super) fn of(headers: &HeaderMap) -> Self {
-        Self::named(headers.get(REQUEST_ID).map(HeaderValue::as_bytes))
+    /// responses), else a new one.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        Self::from_header(headers.get(REQUEST_ID).map(HeaderValue::as_bytes))
     }
 
-    /// The same for the value of the header.
-    pub(super) fn named(value: Option<&[u8]>) -> Self {
+    /// The same from the value of the header.
+    pub(crate) fn from_header(value: Option<&[u8]>) -> Self {
         let sent = value.and_then(|value| str::from_utf8(value).ok());
         match sent.map(str::trim) {
             Some(id) if is_usable(id) => Self(id.into()),
-            _ => Self::random(),
+            _ => Self::new(),
         }
     }
 
-    fn random() -> Self {
+    /// A new one.
+    #[expect(clippy::new_without_default, reason = "no two are equal")]
+    pub fn new() -> Self {
         // From the thread's own generator: a system call for each request would be felt.
         let id = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
         let mut text = [0; uuid::fmt::Simple::LENGTH];
@@ -47,7 +49,7 @@ impl RequestId {
         &self.0
     }
 
-    pub(super) fn header(&self) -> HeaderValue {
+    pub(crate) fn header(&self) -> HeaderValue {
         HeaderValue::from_str(&self.0).expect("an id is of visible ASCII")
     }
 }

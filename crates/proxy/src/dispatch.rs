@@ -1,0 +1,138 @@
+//! The requests of one connection, one after the other as the client sends them: each is forwarded
+//! into a sandbox or answered by the API.
+
+use std::convert::Infallible;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+
+use http::{Request, Response};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use tokio_util::sync::CancellationToken;
+
+use crate::connection::{Connection, Io, Persistence, Received};
+use crate::hyper_io::{HyperIo, Remaining, ResponseBody};
+use crate::idle::IdleTimer;
+use crate::relay::Relay;
+use crate::serve::Limits;
+use crate::{Api, Peer, REQUEST_ID, RequestId, Sandboxes};
+
+/// What the requests of every connection are served with.
+pub(crate) struct Dispatch<A, S: Sandboxes> {
+    pub(crate) api: A,
+    pub(crate) relay: Relay<S>,
+    pub(crate) limits: Limits,
+    http: http1::Builder,
+}
+
+impl<A: Api, S: Sandboxes> Dispatch<A, S> {
+    pub(crate) fn new(api: A, relay: Relay<S>, limits: Limits) -> Self {
+        let mut http = http1::Builder::new();
+        // No time limit for heads: the library gets each in one piece, once it is whole.
+        http.header_read_timeout(None)
+            .max_header_size(limits.head_bytes)
+            .max_headers(limits.headers);
+        Self {
+            api,
+            relay,
+            limits,
+            http,
+        }
+    }
+
+    /// Serves a connection to its end.
+    pub(crate) async fn serve(&self, stream: Box<dyn Io>, peer: Peer, stopping: CancellationToken) {
+        let mut stopped = pin!(stopping.cancelled());
+        let mut idle = IdleTimer::new(self.limits.idle);
+        let mut connection = Connection::new(stream, peer, stopping.clone());
+        let mut io = HyperIo::default();
+        // The library's connection. Made for the first request to the API and kept for all others.
+        let mut library = pin!(None);
+        loop {
+            idle.restart();
+            let is_proxied = |target: &str| self.relay.sandboxes.is_proxied(target);
+            let received = tokio::select! {
+                biased;
+                received = connection.receive(self.limits.head_bytes, is_proxied) => received,
+                () = stopped.as_mut() => return,
+                () = idle.expired() => return,
+            };
+            let remaining = match received {
+                Received::Closed => return,
+                Received::Proxied => match self.relay.forward(&mut connection).await {
+                    Persistence::KeepAlive => continue,
+                    Persistence::Close => return connection.close().await,
+                },
+                Received::Api(head_len) => Remaining::Head(head_len),
+                Received::Malformed => Remaining::Everything,
+            };
+            let is_malformed = matches!(remaining, Remaining::Everything);
+            io.lend(connection, remaining);
+            if library.is_none() {
+                let api_io = io.clone();
+                let service = service_fn(move |request| self.respond(&api_io, request, peer));
+                library.set(Some(self.http.serve_connection(io.clone(), service)));
+            }
+            let mut driven = library.as_mut().as_pin_mut().expect("it was just made");
+            let ended = tokio::select! {
+                biased;
+                ended = until_done(driven.as_mut(), &io) => ended,
+                () = stopped.as_mut() => {
+                    driven.as_mut().graceful_shutdown();
+                    Some(driven.await)
+                }
+                () = idle.expired(), if is_malformed => return,
+            };
+            let Some(returned) = io.take_back() else {
+                return;
+            };
+            if let Some(ended) = ended {
+                if let Err(error) = ended {
+                    tracing::debug!(error = %api::error_chain(&error), "a connection ended early");
+                }
+                return returned.connection.close().await;
+            }
+            connection = returned.connection;
+            if !returned.is_library_idle {
+                // The library holds a part of the request that the handler did not read.
+                library.set(None);
+                io = HyperIo::default();
+            }
+        }
+    }
+
+    /// A request to the API.
+    fn respond(
+        &self,
+        io: &HyperIo,
+        request: Request<Incoming>,
+        peer: Peer,
+    ) -> impl Future<Output = Result<Response<ResponseBody<A::Body>>, Infallible>> + use<'_, A, S>
+    {
+        let io = io.clone();
+        let mut request = request.map(|body| io.begin_request(body));
+        async move {
+            let id = RequestId::of(request.headers());
+            request.extensions_mut().insert(id.clone());
+            request.extensions_mut().insert(peer);
+            let mut response = self.api.respond(request).await;
+            response.headers_mut().insert(REQUEST_ID, id.header());
+            Ok(response.map(|body| io.begin_response(body)))
+        }
+    }
+}
+
+/// Drives the library until the request that it was lent the connection for is over, or with its result
+/// until it ends.
+async fn until_done<F: Future>(mut library: Pin<&mut F>, io: &HyperIo) -> Option<F::Output> {
+    std::future::poll_fn(|context| match library.as_mut().poll(context) {
+        Poll::Ready(ended) => Poll::Ready(Some(ended)),
+        Poll::Pending if io.is_done() => Poll::Ready(None),
+        Poll::Pending => Poll::Pending,
+    })
+    .await
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,355 @@
+//! One request and its response between a client and a service in a sandbox.
+//!
+//! Heads are parsed and written anew; bodies are copied as they are, both ways at once, with as few
+//! system calls as possible. The task of the client's connection also drives the connection into the
+//! sandbox, so no other task is woken for a request. Nothing watches an idle connection into a sandbox:
+//! whether it is still open is checked when it is used again.
+
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::body::Length;
+use crate::connection::{Connection, Io, Persistence};
+use crate::headers::{ForwardedResponse, write_response};
+use crate::message::{Head, HeadParser, Malformed, head_end};
+use crate::transfer::{Buffer, Transfer, TransferError};
+
+/// Bytes of the head of a response: as much as a request may have.
+const HEAD_BYTES_MAX: usize = 64 * 1024;
+
+const TOO_LARGE: &str = "the head of its answer is too large";
+
+/// Bytes of a head with the beginning of its body, which are written together. A small message then
+/// needs one system call; for more, copying costs more than a second call.
+pub(crate) const WRITTEN_TOGETHER_MAX: usize = 16 * 1024;
+
+/// A connection into a sandbox.
+pub(crate) struct Upstream<S> {
+    stream: S,
+    buffer: Buffer,
+    parser: HeadParser,
+    /// Whether it has served a request already.
+    is_used: bool,
+}
+
+impl<S: AsyncRead + Unpin> Upstream<S> {
+    pub(crate) fn new(stream: S) -> Self {
+        Self {
+            stream,
+            buffer: Buffer::default(),
+            parser: HeadParser::default(),
+            is_used: false,
+        }
+    }
+
+    /// Whether it is open, and has received nothing since its last response.
+    pub(crate) fn is_open(&mut self, context: &mut Context<'_>) -> bool {
+        let Self { stream, buffer, .. } = self;
+        buffer.is_empty() && buffer.poll_fill(context, stream).is_pending()
+    }
+
+    fn response(&self) -> Head<'_> {
+        self.parser.head(self.buffer.unread())
+    }
+
+    /// The stream, and what was read from it behind the last response.
+    pub(crate) fn into_parts(self) -> (S, Buffer) {
+        (self.stream, self.buffer)
+    }
+}
+
+/// A request that is being forwarded.
+pub(crate) struct Outgoing {
+    /// The head as the service gets it, and the beginning of the body.
+    pub(crate) bytes: Vec<u8>,
+    /// The rest of the body.
+    pub(crate) rest: Transfer,
+}
+
+/// Why a request got no complete response.
+#[derive(Debug)]
+pub(crate) enum ExchangeError {
+    /// The service closed the connection, or sent something that is not a response.
+    Closed {
+        message: String,
+        /// The connection had served a request before and was closed before anything of this response
+        /// came: it may have been closed before this request was sent.
+        was_stale: bool,
+    },
+    /// The client's request is not framed as its head said.
+    Request(Malformed),
+    /// The client has gone, or has got a part of a response that cannot be completed.
+    ClientGone,
+}
+
+/// How a response was forwarded.
+pub(crate) enum Exchanged<S> {
+    /// To its end.
+    Complete {
+        persistence: Persistence,
+        /// The connection into the sandbox, if it can be used again.
+        upstream: Option<Upstream<S>>,
+    },
+    /// It was 101, and both sides speak another protocol from now on.
+    Switched(Upstream<S>),
+}
+
+/// Forwards a request and its response. `may_switch`: the client asked for another protocol.
+pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
+    connection: &mut Connection,
+    upstream: Upstream<S>,
+    outgoing: &mut Outgoing,
+    prefix: &str,
+    may_switch: bool,
+) -> Result<Exchanged<S>, ExchangeError> {
+    let mut exchange = Exchange {
+        upstream,
+        outgoing,
+        sent: 0,
+        sending: Sending::Open,
+        has_interim: false,
+    };
+    poll_fn(|context| exchange.poll_head(context, connection)).await?;
+    let response = exchange.upstream.response();
+    let (status, is_to_head) = (response.status(), connection.is_head_request());
+    if status == 101 && !may_switch {
+        return Err(ExchangeError::closed(
+            "it switched to a protocol that nobody asked for",
+        ));
+    }
+    let length = response
+        .response_length(is_to_head)
+        .map_err(|error| ExchangeError::closed(&error.to_string()))?;
+    let is_delimited = length != Length::UntilClosed;
+    let is_reusable = is_delimited && response.keeps_alive();
+    let forwarded = ForwardedResponse {
+        prefix,
+        length,
+        is_to_head,
+        keeps_alive: is_delimited && connection.keeps_alive() && exchange.is_all_read(),
+        request_id: connection.request_id().as_str(),
+    };
+    let mut bytes = Vec::with_capacity(1024);
+    write_response(&mut bytes, response, &forwarded);
+    let keeps_alive = forwarded.keeps_alive;
+    let head_len = response.len();
+    exchange.upstream.buffer.consume(head_len);
+    let mut incoming = Incoming {
+        bytes,
+        sent: 0,
+        rest: Transfer::new(length),
+    };
+    let Incoming { bytes, rest, .. } = &mut incoming;
+    rest.take_buffered(&mut exchange.upstream.buffer, bytes, WRITTEN_TOGETHER_MAX)
+        .map_err(|error| ExchangeError::closed(&error.to_string()))?;
+    connection.begin_response(status);
+    poll_fn(|context| exchange.poll_body(context, connection, &mut incoming)).await?;
+    if status == 101 {
+        return Ok(Exchanged::Switched(exchange.upstream));
+    }
+    let (is_sent, mut upstream) = (exchange.is_all_sent(), exchange.upstream);
+    let is_reusable = is_reusable && is_sent && upstream.buffer.is_empty();
+    upstream.buffer.shrink();
+    upstream.is_used = true;
+    Ok(Exchanged::Complete {
+        persistence: if keeps_alive {
+            Persistence::KeepAlive
+        } else {
+            Persistence::Close
+        },
+        upstream: is_reusable.then_some(upstream),
+    })
+}
+
+impl ExchangeError {
+    fn closed(message: &str) -> Self {
+        Self::Closed {
+            message: message.to_owned(),
+            was_stale: false,
+        }
+    }
+}
+
+/// How far the forwarding of a request's body has come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sending {
+    Open,
+    Done,
+    /// The service takes no more of it. It may still send a response.
+    Broken,
+}
+
+struct Exchange<'a, S> {
+    upstream: Upstream<S>,
+    outgoing: &'a mut Outgoing,
+    sent: usize,
+    sending: Sending,
+    /// Whether the service has sent an interim response (RFC 9110 15.2).
+    has_interim: bool,
+}
+
+/// A response that is being forwarded.
+struct Incoming {
+    /// The head as the client gets it, and the beginning of the body.
+    bytes: Vec<u8>,
+    sent: usize,
+    /// The rest of the body.
+    rest: Transfer,
+}
+
+impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<'_, S> {
+    /// Whether all of the request was read from the client.
+    fn is_all_read(&self) -> bool {
+        self.outgoing.rest.is_done()
+    }
+
+    fn is_all_sent(&self) -> bool {
+        self.sending == Sending::Done
+    }
+
+    /// Forwards what has arrived of the request. Once all of it is forwarded, watches whether the client
+    /// hangs up, so that the service learns of it.
+    fn poll_client(
+        &mut self,
+        context: &mut Context<'_>,
+        connection: &mut Connection,
+    ) -> Result<(), ExchangeError> {
+        let (client, buffer) = connection.parts();
+        if self.sending == Sending::Open {
+            match self.poll_send(context, client, buffer) {
+                Poll::Pending => return Ok(()),
+                Poll::Ready(Ok(())) => self.sending = Sending::Done,
+                Poll::Ready(Err(TransferError::Writing)) => self.sending = Sending::Broken,
+                Poll::Ready(Err(
+                    TransferError::Malformed(Malformed::Cut) | TransferError::Reading(_),
+                )) => return Err(ExchangeError::ClientGone),
+                Poll::Ready(Err(TransferError::Malformed(error))) => {
+                    return Err(ExchangeError::Request(error));
+                }
+            }
+        }
+        // Whatever arrives now is the next request, which stays in the buffer, or the rest of a body that
+        // the service no longer reads, which is discarded.
+        let is_discarded = !self.outgoing.rest.is_done();
+        loop {
+            if is_discarded {
+                buffer.consume(buffer.unread().len());
+            }
+            let is_watched = buffer.is_empty();
+            match is_watched.then(|| buffer.poll_fill(context, client)) {
+                Some(Poll::Ready(Ok(0) | Err(_))) => return Err(ExchangeError::ClientGone),
+                Some(Poll::Ready(Ok(_))) => {}
+                Some(Poll::Pending) | None => return Ok(()),
+            }
+        }
+    }
+
+    fn poll_send(
+        &mut self,
+        context: &mut Context<'_>,
+        client: &mut dyn Io,
+        buffer: &mut Buffer,
+    ) -> Poll<Result<(), TransferError>> {
+        let stream = &mut self.upstream.stream;
+        while self.sent < self.outgoing.bytes.len() {
+            let rest = &self.outgoing.bytes[self.sent..];
+            let written = ready!(Pin::new(&mut *stream).poll_write(context, rest));
+            self.sent += nonzero(written).map_err(|_| TransferError::Writing)?;
+        }
+        self.outgoing
+            .rest
+            .poll_copy(context, client, buffer, stream)
+    }
+
+    /// Waits for the head of the response.
+    fn poll_head(
+        &mut self,
+        context: &mut Context<'_>,
+        connection: &mut Connection,
+    ) -> Poll<Result<(), ExchangeError>> {
+        self.poll_client(context, connection)?;
+        let mut seen = 0;
+        loop {
+            let Upstream {
+                stream,
+                buffer,
+                parser,
+                ..
+            } = &mut self.upstream;
+            if head_end(buffer.unread(), seen).is_some() {
+                let parsed = parser.parse_response(buffer.unread());
+                if parsed.map_err(|error| ExchangeError::closed(&error.to_string()))? {
+                    let len = self.upstream.response().len();
+                    match self.upstream.response().status() {
+                        _ if len > HEAD_BYTES_MAX => {
+                            return Poll::Ready(Err(ExchangeError::closed(TOO_LARGE)));
+                        }
+                        100 | 102..=199 => {
+                            self.upstream.buffer.consume(len);
+                            self.has_interim = true;
+                            seen = 0;
+                            continue;
+                        }
+                        _ => return Poll::Ready(Ok(())),
+                    }
+                }
+            }
+            seen = buffer.unread().len();
+            if seen > HEAD_BYTES_MAX {
+                return Poll::Ready(Err(ExchangeError::closed(TOO_LARGE)));
+            }
+            let message = match ready!(buffer.poll_fill(context, stream)) {
+                Ok(0) => "it closed the connection".to_owned(),
+                Err(error) => error.to_string(),
+                Ok(_) => continue,
+            };
+            let was_stale = seen == 0 && !self.has_interim && self.upstream.is_used;
+            return Poll::Ready(Err(ExchangeError::Closed { message, was_stale }));
+        }
+    }
+
+    /// Forwards the response to its end. A request that turns out to be malformed meanwhile gets no other
+    /// response.
+    fn poll_body(
+        &mut self,
+        context: &mut Context<'_>,
+        connection: &mut Connection,
+        incoming: &mut Incoming,
+    ) -> Poll<Result<(), ExchangeError>> {
+        let (client, _) = connection.parts();
+        while incoming.sent < incoming.bytes.len() {
+            let rest = &incoming.bytes[incoming.sent..];
+            let Poll::Ready(written) = Pin::new(&mut *client).poll_write(context, rest) else {
+                // The service may wait for more of the request before it sends more of its response.
+                self.poll_client(context, connection)
+                    .map_err(|_| ExchangeError::ClientGone)?;
+                return Poll::Pending;
+            };
+            incoming.sent += nonzero(written).map_err(|_| ExchangeError::ClientGone)?;
+        }
+        let Upstream { stream, buffer, .. } = &mut self.upstream;
+        let copied = incoming.rest.poll_copy(context, stream, buffer, client);
+        let Poll::Ready(copied) = copied else {
+            self.poll_client(context, connection)
+                .map_err(|_| ExchangeError::ClientGone)?;
+            return Poll::Pending;
+        };
+        if let Err(TransferError::Reading(error)) = &copied {
+            tracing::debug!(error = %api::error_chain(error), "a service broke off in the middle of its answer");
+            connection.reset();
+        }
+        Poll::Ready(copied.map_err(|_| ExchangeError::ClientGone))
+    }
+}
+
+/// A write of no bytes is an error: the stream takes no more.
+fn nonzero(written: io::Result<usize>) -> io::Result<usize> {
+    match written? {
+        0 => Err(io::ErrorKind::WriteZero.into()),
+        count => Ok(count),
+    }
+}

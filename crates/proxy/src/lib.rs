@@ -1,0 +1,190 @@
+//! Everything that carries traffic into sandboxes: one listener whose requests go to a port of a
+//! sandbox or to an API.
+//!
+//! What the crate needs to know of sandboxes is one trait, [`Sandboxes`]: which sandbox a request
+//! means, whether it may go there, and a stream to it. All else is in here: the threads that serve
+//! connections (`serve`, `threads`), the choice between proxy and API for each request of a connection
+//! (`dispatch`), the forwarding of one (`relay`, `exchange`, `headers`), upgraded connections
+//! (`tunnel`), idle connections into sandboxes (`pool`) and access for browsers ([`browser_link`]).
+//!
+//! Speaks HTTP/1.1 only. A request that is forwarded is never parsed by the HTTP library: taking a
+//! message apart and putting it together again, twice, costs more than everything else that is done to
+//! it. A request to the API is never parsed by anything else (`hyper_io`).
+//!
+//! Knows no state of a sandbox, no route of an API, no status code for an error.
+
+#![forbid(unsafe_code)]
+
+mod access;
+pub mod body;
+pub mod browser_link;
+mod connection;
+mod dispatch;
+mod exchange;
+#[cfg(test)]
+mod fake;
+mod headers;
+mod hyper_io;
+mod idle;
+pub mod message;
+mod pool;
+mod relay;
+mod request_id;
+mod route;
+mod serve;
+mod threads;
+mod transfer;
+mod tunnel;
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, Response};
+use secrecy::SecretString;
+use tokio::io::{AsyncRead, AsyncWrite};
+
+pub use access::shows_token;
+pub use headers::skips_renewal;
+pub use hyper_io::RequestBody;
+use message::{Head, Malformed};
+pub use request_id::{REQUEST_ID, RequestId};
+pub use route::Route;
+pub use serve::{Limits, serve};
+
+/// The address of a client; an extension of every request to the API.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Peer(pub SocketAddr);
+
+impl Peer {
+    /// The client's IP address; an IPv4 address also where it reached an IPv6 socket.
+    pub fn ip(self) -> IpAddr {
+        self.0.ip().to_canonical()
+    }
+}
+
+/// The sandboxes that requests go into.
+pub trait Sandboxes: Send + Sync + 'static {
+    /// A sandbox that a request was admitted to, for the calls that follow.
+    type Sandbox: Send + Sync;
+    /// A connection to a port of a sandbox.
+    type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
+    /// Why a request is refused, or why a sandbox cannot be reached.
+    type Error: std::error::Error + Send + 'static;
+
+    /// Whether a request with this target goes into a sandbox rather than to the API. Called for every
+    /// request, before anything else of it is parsed.
+    fn is_proxied(&self, target: &str) -> bool;
+
+    /// Which sandbox and port a request is for, if its sender may go there. Decides from memory.
+    fn admit(&self, request: Head<'_>, peer: Peer)
+    -> Result<Admission<Self::Sandbox>, Self::Error>;
+
+    /// Waits until the sandbox takes requests. Called for every request, also where an open connection
+    /// into the sandbox is at hand: one into a paused sandbox would only hang.
+    fn ready(
+        &self,
+        sandbox: &Self::Sandbox,
+    ) -> impl Future<Output = Result<(), Self::Error>> + Send;
+
+    /// Opens a stream to the port that the request was admitted to.
+    fn connect(
+        &self,
+        sandbox: &Self::Sandbox,
+        route: &Route,
+    ) -> impl Future<Output = Result<Self::Stream, Self::Error>> + Send;
+
+    /// Notes that an upgraded connection has ended.
+    fn tunnel_closed(&self, sandbox: &Self::Sandbox);
+
+    /// The response to a request that was not forwarded, or got no response.
+    fn refuse(&self, error: Error<Self::Error>, id: &RequestId) -> Response<Bytes>;
+
+    /// Told of every request that was for a sandbox, when it is over.
+    fn observe(&self, request: &Observed);
+}
+
+/// What becomes of a request.
+#[derive(Debug)]
+pub enum Admission<S> {
+    /// It is forwarded.
+    Forward(Forward<S>),
+    /// It is answered with this.
+    Respond(Response<Bytes>),
+}
+
+/// Where a request is forwarded to.
+#[derive(Debug)]
+pub struct Forward<S> {
+    /// The sandbox.
+    pub sandbox: S,
+    /// Its port, and the path there.
+    pub route: Route,
+    /// The sandbox's own token, which its daemon wants to see. No other service gets it.
+    pub token: Option<SecretString>,
+}
+
+/// Why a request was not forwarded, or got no response.
+#[derive(Debug, thiserror::Error)]
+pub enum Error<E: std::error::Error + 'static> {
+    /// The sandbox cannot be reached, or not by this client.
+    #[error(transparent)]
+    Sandbox(E),
+    /// HTTP's own CONNECT (RFC 9110 9.3.6) is not a way into a sandbox.
+    #[error("CONNECT is not a method of this proxy; use an Upgrade")]
+    Connect,
+    /// Where the request ends is not clear.
+    #[error("the request cannot be carried on: {0}")]
+    Malformed(Malformed),
+    /// The service in the sandbox closed the connection before its response was complete.
+    #[error("the service on port {port} closed the connection without a whole answer: {message}")]
+    UpstreamClosed {
+        /// The port in the sandbox.
+        port: u16,
+        /// What was received instead.
+        message: String,
+    },
+    /// A bug: the proxy panicked. The panic's own text is in the log only.
+    #[error("the proxy panicked")]
+    Panicked,
+}
+
+/// A request into a sandbox that is over.
+#[derive(Debug)]
+pub struct Observed {
+    /// Its method.
+    pub method: Method,
+    /// Its path without the query, which may hold a token; only where debug logs are wanted.
+    pub path: Option<String>,
+    /// The status of its response and the time to it; `None` for a client that went away before.
+    pub response: Option<(u16, Duration)>,
+    /// How it went.
+    pub outcome: Outcome,
+}
+
+/// How a request into a sandbox went.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It was answered.
+    Answered,
+    /// It was not forwarded.
+    Refused,
+    /// The service in the sandbox did not complete its response.
+    Failed,
+}
+
+/// Answers the requests that go into no sandbox.
+pub trait Api: Send + Sync + 'static {
+    /// The body of a response.
+    type Body: hyper::body::Body<Data = Bytes, Error: Into<Box<dyn std::error::Error + Send + Sync>>>
+        + Send
+        + Unpin
+        + 'static;
+
+    /// Answers one. Its [`RequestId`] and [`Peer`] are extensions of it; the id is added to the response
+    /// afterwards.
+    fn respond(
+        &self,
+        request: Request<RequestBody>,
+    ) -> impl Future<Output = Response<Self::Body>> + Send;
+}

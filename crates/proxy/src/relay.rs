@@ -1,0 +1,333 @@
+//! Forwarding one request into its sandbox: admission, a connection, the exchange, and the response
+//! that the client gets where there is none to forward.
+//!
+//! Nothing is looked up outside memory, nothing is buffered, and connections have no limit that all
+//! sandboxes share.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use daemon::Spawner;
+use futures_util::FutureExt as _;
+use http::{Method, Response};
+use secrecy::ExposeSecret as _;
+use tokio::io::AsyncWriteExt as _;
+use tokio::time::Instant;
+
+use crate::body::Length;
+use crate::connection::{Connection, Persistence};
+use crate::exchange::{self, ExchangeError, Exchanged, Outgoing, Upstream, WRITTEN_TOGETHER_MAX};
+use crate::headers::{self, ForwardedRequest};
+use crate::message::{Head, Malformed};
+use crate::pool::{self, Pool, PoolKey};
+use crate::transfer::{Buffer, Transfer};
+use crate::{Admission, Error, Forward, Observed, Outcome, Peer, Route, Sandboxes, tunnel};
+
+/// Forwards requests into sandboxes.
+pub(crate) struct Relay<S: Sandboxes> {
+    pub(crate) sandboxes: S,
+    pool: Arc<Pool<S::Stream>>,
+}
+
+/// A request that is forwarded.
+struct Admitted<S> {
+    sandbox: S,
+    route: Route,
+    head: Vec<u8>,
+    expects_continue: bool,
+    is_idempotent: bool,
+    upgrade: Upgrade,
+}
+
+/// The protocol that a request asks to switch to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Upgrade {
+    None,
+    /// One that the service in the sandbox speaks.
+    Service,
+    /// A plain byte stream.
+    Raw,
+}
+
+/// What a request came to.
+enum Done {
+    /// A response was forwarded.
+    Forwarded(Persistence),
+    /// The client gets this response.
+    Respond(Response<Bytes>),
+    /// The client has gone, or has got a part of a response that cannot be completed.
+    ClientGone,
+}
+
+type Result<T, S> = std::result::Result<T, Error<<S as Sandboxes>::Error>>;
+
+impl<S: Sandboxes> Relay<S> {
+    /// A relay whose idle connections into sandboxes are closed by a task of `spawner`.
+    pub(crate) fn new(sandboxes: S, spawner: &Spawner) -> Self {
+        let pool = Arc::new(Pool::default());
+        spawner.spawn("pool", pool::sweep(Arc::clone(&pool), spawner.stopping()));
+        Self { sandboxes, pool }
+    }
+
+    /// Serves the request whose head the connection has received. A panic is answered for.
+    pub(crate) async fn forward(&self, connection: &mut Connection) -> Persistence {
+        let began = Instant::now();
+        let head = connection.head();
+        let method = Method::from_bytes(head.method().as_bytes()).unwrap_or_default();
+        let path = path_for_log(head.target());
+        let served = AssertUnwindSafe(self.serve(connection)).catch_unwind();
+        let (done, is_request_read) = served.await.unwrap_or_else(|panic| {
+            let (request_id, error) = (connection.request_id(), panic_message(&*panic));
+            tracing::error!(%request_id, error, "the proxy panicked");
+            (Err(Error::Panicked), false)
+        });
+        let outcome = match &done {
+            Ok(_) => Outcome::Answered,
+            Err(Error::UpstreamClosed { .. } | Error::Panicked) => Outcome::Failed,
+            Err(_) => Outcome::Refused,
+        };
+        let response = match done {
+            Ok(Done::Forwarded(persistence)) => Ok(persistence),
+            Ok(Done::ClientGone) => Ok(Persistence::Close),
+            Ok(Done::Respond(response)) => Err(response),
+            Err(error) => Err(self.sandboxes.refuse(error, connection.request_id())),
+        };
+        let persistence = match response {
+            Ok(persistence) => persistence,
+            Err(response) => {
+                let responded = connection.respond(&response, is_request_read).await;
+                responded.unwrap_or(Persistence::Close)
+            }
+        };
+        // A response that broke off counts too. Its time is that to its head: how long the whole takes
+        // is the service's business.
+        let response = connection.response();
+        self.sandboxes.observe(&Observed {
+            method,
+            path,
+            response: response.map(|(status, at)| (status, at - began)),
+            outcome,
+        });
+        persistence
+    }
+
+    /// Serves a request. The flag is whether all of it was read, so that another one may follow.
+    async fn serve(&self, connection: &mut Connection) -> (Result<Done, S>, bool) {
+        let admitted = self.admit(connection.head(), connection.peer());
+        let length = connection.head().request_length();
+        connection.remove_head();
+        let mut outgoing = match length {
+            Ok(length) => Outgoing {
+                bytes: Vec::new(),
+                rest: Transfer::new(length),
+            },
+            Err(error) => return (Err(Error::Malformed(error)), false),
+        };
+        let done = match admitted {
+            Ok(Ok(mut admitted)) => {
+                outgoing.bytes = std::mem::take(&mut admitted.head);
+                match take_body(connection, &mut outgoing) {
+                    Ok(()) => self.send(connection, admitted, &mut outgoing).await,
+                    Err(error) => Err(Error::Malformed(error)),
+                }
+            }
+            Ok(Err(response)) => take_body(connection, &mut outgoing)
+                .map(|()| Done::Respond(response))
+                .map_err(Error::Malformed),
+            Err(refused) => match take_body(connection, &mut outgoing) {
+                Ok(()) => Err(refused),
+                Err(error) => Err(Error::Malformed(error)),
+            },
+        };
+        (done, outgoing.rest.is_done())
+    }
+
+    /// Lets a request in and writes its head for the service. `Ok(Err(_))` is the response to one that
+    /// is not forwarded.
+    fn admit(
+        &self,
+        request: Head<'_>,
+        peer: Peer,
+    ) -> Result<std::result::Result<Admitted<S::Sandbox>, Response<Bytes>>, S> {
+        if request.method() == "CONNECT" {
+            return Err(Error::Connect);
+        }
+        let admission = self.sandboxes.admit(request, peer);
+        let forward = match admission.map_err(Error::Sandbox)? {
+            Admission::Forward(forward) => forward,
+            Admission::Respond(response) => return Ok(Err(response)),
+        };
+        let Forward {
+            sandbox,
+            route,
+            token,
+        } = forward;
+        let protocol = headers::upgrade(request);
+        let upgrade = match protocol {
+            None => Upgrade::None,
+            Some(protocol) if tunnel::is_raw(protocol) && !route.is_control() => Upgrade::Raw,
+            Some(_) => Upgrade::Service,
+        };
+        let length = request.request_length().map_err(Error::Malformed)?;
+        if upgrade == Upgrade::Raw && length != Length::Exactly(0) {
+            return Err(Error::Malformed(Malformed::Length(
+                "what asks for a plain byte stream has no body in front of it",
+            )));
+        }
+        let mut head = Vec::with_capacity(1024);
+        let forwarded = ForwardedRequest {
+            route: &route,
+            peer,
+            length,
+            token: token.as_ref().map(|token| token.expose_secret()),
+            upgrade: protocol,
+        };
+        headers::write_request(&mut head, request, &forwarded);
+        Ok(Ok(Admitted {
+            expects_continue: headers::expects_continue(request),
+            is_idempotent: is_idempotent(request.method()),
+            sandbox,
+            route,
+            head,
+            upgrade,
+        }))
+    }
+
+    async fn send(
+        &self,
+        connection: &mut Connection,
+        admitted: Admitted<S::Sandbox>,
+        outgoing: &mut Outgoing,
+    ) -> Result<Done, S> {
+        let Admitted { sandbox, route, .. } = &admitted;
+        let ready = self.sandboxes.ready(sandbox).await;
+        ready.map_err(Error::Sandbox)?;
+        if admitted.upgrade == Upgrade::Raw {
+            return self.send_raw(connection, &admitted).await;
+        }
+        let key = PoolKey {
+            id: route.id.clone(),
+            port: route.port,
+            thread: std::thread::current().id(),
+        };
+        let may_switch = admitted.upgrade == Upgrade::Service;
+        let is_complete = outgoing.rest.is_done();
+        let idle = match may_switch {
+            true => None,
+            false => self.pool.take(&key).await,
+        };
+        let mut upstream = match idle {
+            Some(upstream) => upstream,
+            None => Upstream::new(self.connect(&admitted).await?),
+        };
+        if admitted.expects_continue && !is_complete {
+            let (client, _) = connection.parts();
+            let written = client.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
+            if written.is_err() {
+                return Ok(Done::ClientGone);
+            }
+        }
+        loop {
+            let prefix = &route.prefix;
+            let exchanged =
+                exchange::exchange(connection, upstream, outgoing, prefix, may_switch).await;
+            return match exchanged {
+                Ok(Exchanged::Complete {
+                    persistence,
+                    upstream,
+                }) => {
+                    if let Some(upstream) = upstream {
+                        self.pool.put(key, upstream);
+                    }
+                    Ok(Done::Forwarded(persistence))
+                }
+                Ok(Exchanged::Switched(upstream)) => {
+                    let (stream, received) = upstream.into_parts();
+                    Ok(self.tunnel(connection, stream, &received, sandbox).await)
+                }
+                Err(ExchangeError::Closed { was_stale, .. })
+                    if was_stale && is_complete && admitted.is_idempotent =>
+                {
+                    upstream = Upstream::new(self.connect(&admitted).await?);
+                    continue;
+                }
+                Err(ExchangeError::Closed { message, .. }) => Err(Error::UpstreamClosed {
+                    port: route.port,
+                    message,
+                }),
+                Err(ExchangeError::Request(error)) => Err(Error::Malformed(error)),
+                Err(ExchangeError::ClientGone) => Ok(Done::ClientGone),
+            };
+        }
+    }
+
+    /// Makes the connection a plain byte stream.
+    async fn send_raw(
+        &self,
+        connection: &mut Connection,
+        admitted: &Admitted<S::Sandbox>,
+    ) -> Result<Done, S> {
+        let stream = self.connect(admitted).await?;
+        let response = tunnel::raw_response(connection.request_id().as_str());
+        connection.begin_response(101);
+        let (client, _) = connection.parts();
+        if client.write_all(response.as_bytes()).await.is_err() {
+            return Ok(Done::ClientGone);
+        }
+        let (nothing, sandbox) = (Buffer::default(), &admitted.sandbox);
+        Ok(self.tunnel(connection, stream, &nothing, sandbox).await)
+    }
+
+    async fn connect(&self, admitted: &Admitted<S::Sandbox>) -> Result<S::Stream, S> {
+        let connected = self.sandboxes.connect(&admitted.sandbox, &admitted.route);
+        connected.await.map_err(Error::Sandbox)
+    }
+
+    /// Copies bytes of whatever protocol both sides speak from now on.
+    async fn tunnel(
+        &self,
+        connection: &mut Connection,
+        stream: S::Stream,
+        received: &Buffer,
+        sandbox: &S::Sandbox,
+    ) -> Done {
+        tunnel::run(connection, stream, received).await;
+        self.sandboxes.tunnel_closed(sandbox);
+        Done::Forwarded(Persistence::Close)
+    }
+}
+
+/// Whether doing a request twice is the same as doing it once (RFC 9110 9.2.2), so that it may be sent
+/// again on a new connection.
+fn is_idempotent(method: &str) -> bool {
+    matches!(
+        method,
+        "GET" | "HEAD" | "OPTIONS" | "TRACE" | "PUT" | "DELETE"
+    )
+}
+
+/// Takes what was read of the body already, to be sent with the head.
+fn take_body(
+    connection: &mut Connection,
+    outgoing: &mut Outgoing,
+) -> std::result::Result<(), Malformed> {
+    let Outgoing { bytes, rest } = outgoing;
+    let (_, buffer) = connection.parts();
+    rest.take_buffered(buffer, bytes, WRITTEN_TOGETHER_MAX)
+}
+
+/// The path of a target, where somebody will read it. Not the query: it may hold a token.
+fn path_for_log(target: &str) -> Option<String> {
+    let path = || target.split('?').next().unwrap_or_default().to_owned();
+    tracing::enabled!(tracing::Level::DEBUG).then(path)
+}
+
+/// The text of a panic.
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+    panic
+        .downcast_ref::<&str>()
+        .copied()
+        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
+        .unwrap_or("a panic without a message")
+}

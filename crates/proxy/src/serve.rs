@@ -1,0 +1,154 @@
+//! The listener: accepts connections, deals them out to threads, and lets them end in order.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use daemon::Spawner;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
+
+use crate::dispatch::Dispatch;
+use crate::relay::Relay;
+use crate::threads::ConnectionThreads;
+use crate::{Api, Peer, Sandboxes};
+
+/// After `accept` failed for want of a resource it is tried again when a connection has closed, and
+/// at the latest after this long: the resource may have been freed by another process.
+const ACCEPT_RETRY: Duration = Duration::from_millis(250);
+
+/// What a connection may use before a request of it is served.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Bytes of a request's line and headers. 64 KiB carries any real cookie jar; a client that
+    /// sends more gets 431.
+    pub head_bytes: usize,
+    /// Headers of a request to the API. One that is forwarded has at most
+    /// [`HEADERS_MAX`](crate::message::HEADERS_MAX).
+    pub headers: usize,
+    /// From the moment a connection could take a request to the end of that request's head.
+    /// Bounds idle keep-alive connections and clients that send their headers drop by drop alike,
+    /// since both cost the same. `None` waits for ever.
+    pub idle: Option<Duration>,
+    /// Threads that connections are dealt out to; with 0 they are served by the runtime that
+    /// everything else runs on.
+    pub threads: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        // Idle: longer than the 30 s for which the published clients keep a connection, so that
+        // it is they who close it and never race with us.
+        Self {
+            head_bytes: 64 * 1024,
+            headers: 100,
+            idle: Some(Duration::from_secs(75)),
+            threads: 0,
+        }
+    }
+}
+
+/// Serves a listener until the tasks of `spawner` are asked to stop. Then no connection is accepted
+/// any more, idle ones are closed, and requests that are being served have until the end of the
+/// spawner's grace period.
+pub fn serve(
+    spawner: &Spawner,
+    listener: TcpListener,
+    api: impl Api,
+    sandboxes: impl Sandboxes,
+    limits: Limits,
+) -> io::Result<()> {
+    let threads = ConnectionThreads::start(limits.threads)?;
+    let server = Arc::new(Server {
+        dispatch: Dispatch::new(api, Relay::new(sandboxes, spawner), limits),
+        spawner: spawner.clone(),
+        threads,
+        closed: Notify::new(),
+    });
+    spawner.spawn("accept", accept(server, listener));
+    Ok(())
+}
+
+/// Shared by all connections: the threads end with the last of them.
+struct Server<A, S: Sandboxes> {
+    dispatch: Dispatch<A, S>,
+    spawner: Spawner,
+    threads: ConnectionThreads,
+    /// Notified when a connection has closed, and so a descriptor may be free.
+    closed: Notify,
+}
+
+async fn accept<A: Api, S: Sandboxes>(server: Arc<Server<A, S>>, listener: TcpListener) {
+    let stopping = server.spawner.stopping();
+    loop {
+        let accepted = tokio::select! {
+            () = stopping.cancelled() => return,
+            accepted = listener.accept() => accepted,
+        };
+        match accepted {
+            Ok((stream, address)) => start_connection(&server, stream, Peer(address)),
+            Err(error) if is_of_one_connection(&error) => {}
+            Err(error) => {
+                tracing::warn!(error = %api::error_chain(&error), "cannot accept a connection");
+                let freed = tokio::time::timeout(ACCEPT_RETRY, server.closed.notified());
+                tokio::select! { () = stopping.cancelled() => return, _ = freed => {} }
+            }
+        }
+    }
+}
+
+fn start_connection<A: Api, S: Sandboxes>(
+    server: &Arc<Server<A, S>>,
+    stream: TcpStream,
+    peer: Peer,
+) {
+    // A response is written in one piece; waiting for more to send only delays it.
+    let _ = stream.set_nodelay(true);
+    let thread = server.threads.next();
+    let is_moved = thread.is_some();
+    let connection = {
+        let server = Arc::clone(server);
+        async move {
+            let stream = if is_moved {
+                to_this_thread(stream)
+            } else {
+                Ok(stream)
+            };
+            let stopping = server.spawner.stopping();
+            match stream {
+                Ok(stream) => {
+                    server
+                        .dispatch
+                        .serve(Box::new(stream), peer, stopping)
+                        .await
+                }
+                Err(error) => {
+                    tracing::warn!(error = %api::error_chain(&error), "a connection could not be served")
+                }
+            }
+            server.closed.notify_waiters();
+        }
+    };
+    match thread {
+        Some(thread) => drop(server.spawner.spawn_on(thread, "connection", connection)),
+        None => drop(server.spawner.spawn("connection", connection)),
+    }
+}
+
+/// Registers a stream with the event loop of this thread instead of the one that accepted it.
+fn to_this_thread(stream: TcpStream) -> io::Result<TcpStream> {
+    TcpStream::from_std(stream.into_std()?)
+}
+
+/// `accept` also reports errors of the one connection it would have returned (accept(2)); the
+/// next one may be fine.
+fn is_of_one_connection(error: &io::Error) -> bool {
+    use io::ErrorKind::{ConnectionAborted, ConnectionRefused, ConnectionReset, Interrupted};
+    matches!(
+        error.kind(),
+        ConnectionAborted | ConnectionRefused | ConnectionReset | Interrupted
+    )
+}
+
+#[cfg(test)]
+mod tests;

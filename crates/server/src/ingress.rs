@@ -1,0 +1,151 @@
+//! The sandboxes of this server, as the proxy sees them: `/sandboxes/{id}/proxy/{port}/…` is a port of
+//! a sandbox, or its daemon.
+//!
+//! Every request shows the sandbox's own token or an API key. A sandbox that is being made or resumed is
+//! waited for, since the published clients take much longer to come back after a refusal than it takes
+//! to become ready.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use api::id::SandboxId;
+use bytes::Bytes;
+use http::{HeaderMap, Response};
+use lifecycle::backend::{Stream, Target};
+use lifecycle::{Sandbox, Service};
+use proxy::message::Head;
+use proxy::{Admission, Forward, Observed, Peer, RequestId, Route, Sandboxes, browser_link};
+use secrecy::ExposeSecret as _;
+
+use crate::access::Keys;
+use crate::http::{self as surface, api_key};
+use crate::metrics::Metrics;
+
+/// How long a request waits for a sandbox to become ready: less than the 30 s after which the
+/// published clients give up, so that they still get our answer.
+pub(crate) const READY_WAIT: Duration = Duration::from_secs(25);
+
+/// The name under which requests into sandboxes are counted.
+const ROUTE_LABEL: &str = "/sandboxes/{id}/proxy/{port}";
+
+/// Why a request may not go into a sandbox, or cannot.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The path names no sandbox and port.
+    #[error("{0}")]
+    Route(&'static str),
+    /// Neither the sandbox's token nor an API key.
+    #[error(
+        "access to sandbox {0} needs its token: send the headers that GET /sandboxes/{0}/endpoints/PORT answered"
+    )]
+    Unauthorized(SandboxId),
+    /// The sandbox, or nothing in it, can be reached.
+    #[error(transparent)]
+    Lifecycle(#[from] lifecycle::Error),
+}
+
+/// The sandboxes of this server.
+pub struct Ingress {
+    service: Service,
+    keys: Arc<Keys>,
+    metrics: Arc<Metrics>,
+}
+
+/// A sandbox that a request was admitted to.
+pub struct Admitted {
+    sandbox: Arc<Sandbox>,
+    /// Whether the request prolongs the sandbox's life.
+    renews: bool,
+}
+
+impl Ingress {
+    pub(crate) fn new(service: Service, keys: Arc<Keys>, metrics: Arc<Metrics>) -> Self {
+        Self {
+            service,
+            keys,
+            metrics,
+        }
+    }
+
+    /// An API key is as good as the token: whoever holds one could ask for the token anyway.
+    fn shows_api_key(&self, request: Head<'_>, peer: Peer) -> bool {
+        if self.keys.is_open() {
+            return false;
+        }
+        let headers: HeaderMap = request
+            .headers()
+            .filter_map(|(name, value)| Some((name.parse().ok()?, value.try_into().ok()?)))
+            .collect();
+        let key = api_key(&headers);
+        key.is_some() && self.keys.check(key, Some(peer.ip())).is_ok()
+    }
+}
+
+impl Sandboxes for Ingress {
+    type Sandbox = Admitted;
+    type Stream = Box<dyn Stream>;
+    type Error = Error;
+
+    fn is_proxied(&self, target: &str) -> bool {
+        Route::is_for(target)
+    }
+
+    fn admit(&self, request: Head<'_>, peer: Peer) -> Result<Admission<Admitted>, Error> {
+        let route = Route::parse(request.target()).map_err(Error::Route)?;
+        let sandbox = self.service.get(&route.id)?;
+        let token = sandbox.access_token.expose_secret();
+        if let Some(redirect) = browser_link::redirect(request, &route, token) {
+            return Ok(Admission::Respond(redirect));
+        }
+        if !proxy::shows_token(request, token) && !self.shows_api_key(request, peer) {
+            return Err(Error::Unauthorized(sandbox.id.clone()));
+        }
+        let renews = sandbox.renew_on_access.is_some() && !proxy::skips_renewal(request);
+        Ok(Admission::Forward(Forward {
+            token: route.is_control().then(|| sandbox.access_token.clone()),
+            sandbox: Admitted { sandbox, renews },
+            route,
+        }))
+    }
+
+    async fn ready(&self, admitted: &Admitted) -> Result<(), Error> {
+        let sandbox = &admitted.sandbox;
+        self.service.wait_reachable(sandbox, READY_WAIT).await?;
+        if admitted.renews {
+            self.service.touch(&sandbox.id);
+        }
+        Ok(())
+    }
+
+    async fn connect(&self, _: &Admitted, route: &Route) -> Result<Box<dyn Stream>, Error> {
+        let target = if route.is_control() {
+            Target::Control
+        } else {
+            Target::Port(route.port)
+        };
+        let connected = self.service.connect(&route.id, target, READY_WAIT);
+        Ok(connected.await?)
+    }
+
+    fn tunnel_closed(&self, admitted: &Admitted) {
+        // A terminal that was used for hours counts as access until it was closed.
+        self.service.touch(&admitted.sandbox.id);
+    }
+
+    fn refuse(&self, error: proxy::Error<Error>, id: &RequestId) -> Response<Bytes> {
+        let span = tracing::info_span!("request", request_id = %id);
+        span.in_scope(|| match error {
+            proxy::Error::Panicked => surface::Error::Panicked(id.clone()).into_bytes(),
+            error => surface::Error::from(error).into_bytes(),
+        })
+    }
+
+    fn observe(&self, request: &Observed) {
+        self.metrics.proxied(request.outcome);
+        if let Some((status, took)) = request.response {
+            let path = request.path.as_deref();
+            let metrics = &self.metrics;
+            surface::count(metrics, &request.method, ROUTE_LABEL, status, took, path);
+        }
+    }
+}
