@@ -54,8 +54,8 @@ sdk-types: ## Write the SDKs' wire types anew from specs/.
 	tools/sdk-types
 
 .PHONY: image
-image: ## images/code-interpreter as an archive for `osb server import-image` and `docker load` (root).
-	images/code-interpreter/build
+image: ## NAME=browser and others of images/ as an archive for `osb server import-image` and `docker load` (root).
+	images/build $(or $(NAME),code-interpreter)
 
 .PHONY: fuzz
 fuzz: ## Fuzz every parser for a minute.

@@ -1,0 +1,1 @@
+../code-interpreter/code-interpreter.sh
