@@ -61,6 +61,18 @@ image: ## NAME=browser and others of images/ as an archive for `osb server impor
 fuzz: ## Fuzz every parser for a minute.
 	tools/fuzz
 
+##@ It has what agents need
+
+.PHONY: test-environments
+test-environments: build ## The images browser, desktop, vscode, agents and rl in real sandboxes. Builds them (6 GB, root).
+	cargo build --release --locked -p desktop
+	tests/environments/run
+
+.PHONY: bench-desktop
+bench-desktop: ## Screenshots and actions of the desktop helper beside scrot and xdotool.
+	cargo build --release --locked -p desktop
+	tests/environments/bench
+
 ##@ It keeps hostile code in
 
 .PHONY: test-isolation

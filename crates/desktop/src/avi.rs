@@ -103,7 +103,7 @@ fn header(width: u16, height: u16, frames_per_second: u8) -> Vec<u8> {
     let rate = u32::from(frames_per_second);
     let mut out = Vec::with_capacity(HEADER_BYTES);
     let words = |out: &mut Vec<u8>, words: &[u32]| {
-        words.iter().for_each(|word| out.extend(word.to_le_bytes()))
+        words.iter().for_each(|word| out.extend(word.to_le_bytes()));
     };
     out.extend(b"RIFF\0\0\0\0AVI LIST");
     words(&mut out, &[192]);

@@ -12,8 +12,10 @@ use axum::body::Body;
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH, CONTENT_TYPE, HOST, ORIGIN, UPGRADE};
+use http::request::Parts;
 use http::{HeaderValue, Request, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -68,13 +70,14 @@ impl Browser {
         })
     }
 
-    /// A connection to the browser, once there is one.
-    async fn connect(&self) -> Result<(TcpStream, Target)> {
+    /// A connection to the browser, once there is one; not to the one that just went away.
+    async fn connect(&self, gone: Option<&Target>) -> Result<(TcpStream, Target)> {
         let deadline = Instant::now() + BROWSER_START_MAX;
         let mut notices = None;
         loop {
             // From the second look on, the watch was there before the look: no notice is missed.
             if let Some(target) = read_target(&self.profile)
+                && Some(&target) != gone
                 && let Ok(stream) = TcpStream::connect(("127.0.0.1", target.port)).await
             {
                 return Ok((stream, target));
@@ -93,19 +96,25 @@ impl Browser {
         }
     }
 
+    /// The browser's answer to a request without a body; a browser that ends meanwhile is waited out.
+    async fn ask(&self, request: &Parts, path: Option<&str>) -> Result<Response<Incoming>> {
+        let (stream, target) = self.connect(None).await?;
+        match exchange(stream, &target, request, path).await {
+            Err(Error::Unavailable(_)) => {
+                let (stream, target) = self.connect(Some(&target)).await?;
+                exchange(stream, &target, request, path).await
+            }
+            answered => answered,
+        }
+    }
+
     /// `/json*`: asks the browser and puts addresses of outside into its answer.
     pub(crate) async fn json(&self, request: Request<Body>) -> Result<Response> {
         let _permit = self.permit()?;
-        let outside = Outside::of(request.headers());
-        let (stream, target) = self.connect().await?;
-        let path_and_query = request
-            .uri()
-            .path_and_query()
-            .map_or("/json", |path| path.as_str())
-            .to_owned();
-        let is_version = request.uri().path().trim_end_matches('/') == "/json/version";
-        let answer = exchange(stream, &target, request, &path_and_query).await?;
-        let (mut parts, body) = answer.into_parts();
+        let (asked, _) = request.into_parts();
+        let is_version = asked.uri.path().trim_end_matches('/') == "/json/version";
+        let path = asked.uri.path_and_query().map(|path| path.as_str());
+        let (mut parts, body) = self.ask(&asked, path).await?.into_parts();
         let bytes = Limited::new(body, BROWSER_ANSWER_BYTES_MAX)
             .collect()
             .await
@@ -114,7 +123,7 @@ impl Browser {
         let Ok(mut value) = serde_json::from_slice::<Value>(&bytes) else {
             return Ok(Response::from_parts(parts, Body::from(bytes)));
         };
-        rewrite(&mut value, &outside, is_version);
+        rewrite(&mut value, &Outside::of(&asked.headers), is_version);
         parts.headers.remove(CONTENT_LENGTH);
         parts.headers.insert(
             CONTENT_TYPE,
@@ -125,14 +134,11 @@ impl Browser {
 
     /// `/devtools/*`: the same path of the browser, a page of its tools or a WebSocket.
     pub(crate) async fn pass(&self, request: Request<Body>) -> Result<Response> {
-        let permit = self.permit()?;
-        let (stream, target) = self.connect().await?;
         let path = request
             .uri()
             .path_and_query()
-            .map_or("/", |path| path.as_str())
-            .to_owned();
-        forward(stream, &target, request, &path, permit).await
+            .map(|path| path.as_str().to_owned());
+        self.forward(request, path.as_deref()).await
     }
 
     /// `/cdp`: the browser that runs now.
@@ -143,10 +149,38 @@ impl Browser {
                     .to_owned(),
             ));
         }
+        self.forward(request, None).await
+    }
+
+    /// Passes a request on, and after a switch of protocols everything that either side says.
+    async fn forward(&self, mut request: Request<Body>, path: Option<&str>) -> Result<Response> {
         let permit = self.permit()?;
-        let (stream, target) = self.connect().await?;
-        let path = target.path.clone();
-        forward(stream, &target, request, &path, permit).await
+        let ours = hyper::upgrade::on(&mut request);
+        let (asked, _) = request.into_parts();
+        let mut answer = self.ask(&asked, path).await?;
+        if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(answer
+                .map(|body| Body::new(body.map_err(axum::Error::new)))
+                .into_response());
+        }
+        let theirs = hyper::upgrade::on(&mut answer);
+        tokio::spawn(async move {
+            let _permit = permit;
+            if let (Ok(ours), Ok(theirs)) = tokio::join!(ours, theirs) {
+                // Ends when either side does; what is on its way then has no reader.
+                let (mut ours, mut theirs) = (TokioIo::new(ours), TokioIo::new(theirs));
+                let _ = tokio::io::copy_bidirectional(&mut ours, &mut theirs).await;
+            }
+        });
+        let mut response = Response::new(Body::from(Bytes::new()));
+        *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+        for (name, value) in answer.headers() {
+            response.headers_mut().append(name, value.clone());
+        }
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        Ok(response)
     }
 }
 
@@ -196,71 +230,37 @@ async fn changed(notices: rustix::fd::OwnedFd, deadline: Instant) -> Result<rust
         .map_err(|e| Error::Failed(format!("waiting for a browser: {e}")))?
 }
 
-/// Sends a request to the browser as if it came from its own machine.
+/// Sends a request to the browser as if it came from its own machine; without a path of its own, to the
+/// browser's WebSocket.
 async fn exchange(
     stream: TcpStream,
     target: &Target,
-    request: Request<Body>,
-    path: &str,
-) -> Result<Response<hyper::body::Incoming>> {
+    asked: &Parts,
+    path: Option<&str>,
+) -> Result<Response<Incoming>> {
     let failed =
         |why: String| Error::Unavailable(format!("the browser did not answer ({why}). Ask again"));
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream))
         .await
         .map_err(|e| failed(e.to_string()))?;
     tokio::spawn(connection.with_upgrades());
-    let (mut parts, body) = request.into_parts();
-    parts.uri = path
+    let mut request = Request::new(Body::empty());
+    *request.method_mut() = asked.method.clone();
+    *request.headers_mut() = asked.headers.clone();
+    let path = path.unwrap_or(&target.path);
+    *request.uri_mut() = path
         .parse()
         .map_err(|e| Error::Invalid(format!("the path {path:?}: {e}")))?;
     // The browser refuses names (DNS rebinding) and foreign origins; both were checked before.
     let host = format!("localhost:{}", target.port);
-    parts.headers.insert(
-        HOST,
-        HeaderValue::from_str(&host).map_err(|e| failed(e.to_string()))?,
-    );
-    parts.headers.remove(ORIGIN);
-    let answer = sender.send_request(Request::from_parts(parts, body));
-    let answer = tokio::time::timeout(BROWSER_START_MAX, answer).await;
+    let host = HeaderValue::from_str(&host).map_err(|e| failed(e.to_string()))?;
+    request.headers_mut().insert(HOST, host);
+    request.headers_mut().remove(ORIGIN);
+    request.headers_mut().remove(CONTENT_LENGTH);
+    let answer = tokio::time::timeout(BROWSER_START_MAX, sender.send_request(request)).await;
     answer
         .map_err(|_| failed(format!("after {} s", BROWSER_START_MAX.as_secs())))?
         .map_err(|e| failed(e.to_string()))
-}
-
-/// Passes a request on, and after a switch of protocols everything that either side says.
-async fn forward(
-    stream: TcpStream,
-    target: &Target,
-    mut request: Request<Body>,
-    path: &str,
-    permit: OwnedSemaphorePermit,
-) -> Result<Response> {
-    let ours = hyper::upgrade::on(&mut request);
-    let mut answer = exchange(stream, target, request, path).await?;
-    if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
-        return Ok(answer
-            .map(|body| Body::new(body.map_err(axum::Error::new)))
-            .into_response());
-    }
-    let theirs = hyper::upgrade::on(&mut answer);
-    tokio::spawn(async move {
-        let _permit = permit;
-        if let (Ok(ours), Ok(theirs)) = tokio::join!(ours, theirs) {
-            // Ends when either side does; what is on its way then has no reader.
-            let _ =
-                tokio::io::copy_bidirectional(&mut TokioIo::new(ours), &mut TokioIo::new(theirs))
-                    .await;
-        }
-    });
-    let mut response = Response::new(Body::from(Bytes::new()));
-    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    for (name, value) in answer.headers() {
-        response.headers_mut().append(name, value.clone());
-    }
-    response
-        .headers_mut()
-        .insert(CONNECTION, HeaderValue::from_static("upgrade"));
-    Ok(response)
 }
 
 /// Puts addresses of outside into an answer of `/json*`.

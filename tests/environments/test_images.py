@@ -1,0 +1,81 @@
+"""The other images: each starts by its entrypoint and has what its name promises."""
+
+import io
+import os
+import time
+
+import pytest
+from conftest import EDITOR, Environment
+from PIL import Image
+
+WANTED = os.environ["OSB_TEST_IMAGES"].split()
+
+
+def needs(name):
+    return pytest.mark.skipif(name not in WANTED, reason=f"OSB_TEST_IMAGES leaves {name} out")
+
+
+@pytest.fixture
+def environment(server, request):
+    environment = Environment(server, f"opensandbox/{request.param}:latest")
+    yield environment
+    environment.close()
+
+
+@needs("desktop")
+@pytest.mark.parametrize("environment", ["desktop"], indirect=True)
+def test_the_desktop_is_xfce(environment):
+    environment.ready()
+    deadline = time.monotonic() + 60
+    # The panel and the desktop are windows of the session.
+    while not {"Xfce4-panel", "Xfdesktop"} <= {
+        window["class"] for window in environment.json("GET", "/desktop/windows")["windows"]
+    }:
+        assert time.monotonic() < deadline, (environment.json("GET", "/desktop/windows"), environment.logs())
+        environment.json("GET", "/desktop/still?quiet_ms=200&timeout_ms=2000")
+    status, _, body = environment.ask("GET", "/desktop/screenshot")
+    assert status == 200
+    assert len(Image.open(io.BytesIO(body)).convert("RGB").getcolors(1 << 24)) > 50, "more than a plain colour"
+
+
+@needs("vscode")
+@pytest.mark.parametrize("environment", ["vscode"], indirect=True)
+def test_the_editor_is_drawn_in_a_browser(environment, second_chromium, playwright):
+    environment.ready("/healthz", EDITOR)
+    environment.run("echo 'shown in the editor' > /workspace/readme.txt")
+    other = playwright.chromium.launch(executable_path=second_chromium)
+    try:
+        page = other.new_page()
+        page.goto(environment.link("?folder=/workspace", EDITOR))
+        page.wait_for_selector(".monaco-workbench", timeout=90_000)
+        page.get_by_text("readme.txt").first.dblclick(timeout=60_000)
+        page.get_by_text("shown in the editor").first.wait_for(timeout=60_000)
+    finally:
+        other.close()
+
+
+@needs("agents")
+@pytest.mark.parametrize("environment", ["agents"], indirect=True)
+def test_every_agent_runs(environment):
+    for command in ("claude", "codex", "gemini", "qwen", "kimi", "node", "git", "rg", "python"):
+        said = environment.run(f"{command} --version 2>&1; echo code $?")
+        assert said.rstrip().endswith("code 0") and any(c.isdigit() for c in said), (command, said)
+    assert environment.run("node --version").startswith("v24.")
+
+
+@needs("rl")
+@pytest.mark.parametrize("environment", ["rl"], indirect=True)
+def test_an_episode_and_a_gradient(environment):
+    said = environment.run("""python - <<'PY'
+import gymnasium, numpy, torch
+space = gymnasium.make("CartPole-v1")
+state, _ = space.reset(seed=7)
+layer = torch.nn.Linear(4, 2)
+layer(torch.from_numpy(state)).sum().backward()
+total, over = 0, False
+while not over:
+    state, reward, done, cut, _ = space.step(int(state[2] > 0))
+    total, over = total + reward, done or cut
+print(layer.weight.grad.shape == (2, 4), total > 10)
+PY""")
+    assert said.strip() == "True True", said
