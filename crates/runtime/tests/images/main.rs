@@ -2,9 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
-#[path = "../../../../tests/registry/mod.rs"]
-mod registry;
-
 #[path = "../deadline/mod.rs"]
 mod deadline;
 
@@ -14,6 +11,7 @@ mod host;
 mod import;
 mod mount;
 mod pull;
+mod registry;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

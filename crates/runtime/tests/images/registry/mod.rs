@@ -1,13 +1,7 @@
-//! A real registry on loopback, and images to fill it with. Included by path from the tests
-//! that need one.
+//! A real registry on loopback, and images to fill it with.
 //!
 //! Nothing here leaves the machine: the registry is Debian's `docker-registry`, its storage a
 //! temporary directory, its port one the kernel picked and its own log names.
-
-#![allow(
-    dead_code,
-    reason = "each test that includes this file uses a part of it"
-)]
 
 pub(crate) mod image;
 pub(crate) mod proxy;
