@@ -51,7 +51,7 @@ fn head(bytes: &[u8]) {
         assert_eq!(parse(&bytes[..len - 1]), Ok(false));
         assert_eq!(parse(&bytes[..len]), Ok(true));
         let message = parser.head(bytes);
-        assert_eq!(message.len(), len);
+        assert_eq!(message.byte_len(), len);
         let seen = message.headers().map(|(k, v)| (k.to_owned(), v.to_vec()));
         assert_eq!(seen.collect::<Vec<_>>(), headers);
         if is_request {

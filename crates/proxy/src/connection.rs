@@ -151,7 +151,7 @@ impl Connection {
 
     /// Removes the head from the buffer, which begins with the body then.
     pub(crate) fn remove_head(&mut self) {
-        self.buffer.consume(self.head().len());
+        self.buffer.consume(self.head().byte_len());
     }
 
     /// The id of the request that is being served.

@@ -136,7 +136,7 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     let mut bytes = Vec::with_capacity(1024);
     write_response(&mut bytes, response, &forwarded);
     let keeps_alive = forwarded.keeps_alive;
-    let head_len = response.len();
+    let head_len = response.byte_len();
     exchange.upstream.buffer.consume(head_len);
     let mut incoming = Incoming {
         bytes,
@@ -283,7 +283,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<'_, S> {
             if head_end(buffer.unread(), seen).is_some() {
                 let parsed = parser.parse_response(buffer.unread());
                 if parsed.map_err(|error| ExchangeError::closed(&error.to_string()))? {
-                    let len = self.upstream.response().len();
+                    let len = self.upstream.response().byte_len();
                     match self.upstream.response().status() {
                         _ if len > HEAD_BYTES_MAX => {
                             return Poll::Ready(Err(ExchangeError::closed(TOO_LARGE)));

@@ -133,7 +133,7 @@ impl<'a> Head<'a> {
     }
 
     /// Bytes of the head, with the empty line at its end.
-    pub fn len(self) -> usize {
+    pub fn byte_len(self) -> usize {
         self.parsed.len
     }
 

@@ -31,13 +31,12 @@ impl RequestId {
         let sent = value.and_then(|value| str::from_utf8(value).ok());
         match sent.map(str::trim) {
             Some(id) if is_usable(id) => Self(id.into()),
-            _ => Self::new(),
+            _ => Self::random(),
         }
     }
 
     /// A new one.
-    #[expect(clippy::new_without_default, reason = "no two are equal")]
-    pub fn new() -> Self {
+    pub fn random() -> Self {
         // From the thread's own generator: a system call for each request would be felt.
         let id = uuid::Builder::from_random_bytes(rand::random()).into_uuid();
         let mut text = [0; uuid::fmt::Simple::LENGTH];

@@ -120,10 +120,10 @@ fn start_connection<A: Api, S: Sandboxes>(
                     server
                         .dispatch
                         .serve(Box::new(stream), peer, stopping)
-                        .await
+                        .await;
                 }
                 Err(error) => {
-                    tracing::warn!(error = %api::error_chain(&error), "a connection could not be served")
+                    tracing::warn!(error = %api::error_chain(&error), "a connection could not be served");
                 }
             }
             server.closed.notify_waiters();

@@ -79,7 +79,7 @@ async fn drags_and_wheels_arrive_as_they_were_asked_for() {
         {
             Event::ButtonPress(press) => seen.push((press.detail, press.root_x, press.root_y)),
             Event::ButtonRelease(release) if release.detail == 1 => {
-                seen.push((0, release.root_x, release.root_y))
+                seen.push((0, release.root_x, release.root_y));
             }
             _ => {}
         }

@@ -18,20 +18,20 @@ use x11rb::protocol::xproto::{
 use x11rb::rust_connection::RustConnection;
 use x11rb::wrapper::ConnectionExt as _;
 
-pub const WIDTH: u16 = 1280;
-pub const HEIGHT: u16 = 800;
+pub(crate) const WIDTH: u16 = 1280;
+pub(crate) const HEIGHT: u16 = 800;
 /// Nothing here takes a tenth of this, on a machine that is not busy.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// An X server that ends with its value.
-pub struct XServer {
+pub(crate) struct XServer {
     process: Child,
-    pub number: u32,
+    pub(crate) number: u32,
 }
 
 impl XServer {
     /// On a display that is free, or on this one.
-    pub fn start(number: Option<u32>) -> Self {
+    pub(crate) fn start(number: Option<u32>) -> Self {
         let (reader, writer) = std::io::pipe().unwrap();
         let mut command = Command::new("Xtigervnc");
         if let Some(number) = number {
@@ -62,7 +62,7 @@ impl XServer {
         Self { process, number }
     }
 
-    pub fn kill(mut self) -> u32 {
+    pub(crate) fn kill(mut self) -> u32 {
         self.end();
         self.number
     }
@@ -90,31 +90,31 @@ fn wait_readable(fd: &OwnedFd) {
 }
 
 /// The helper's program, ended with its value.
-pub struct Helper {
+pub(crate) struct Helper {
     process: Child,
-    pub address: String,
+    pub(crate) address: String,
     client: reqwest::Client,
     directory: tempfile::TempDir,
 }
 
 /// An answer, read whole.
-pub struct Answer {
-    pub status: u16,
-    pub headers: reqwest::header::HeaderMap,
-    pub body: Vec<u8>,
+pub(crate) struct Answer {
+    pub(crate) status: u16,
+    pub(crate) headers: reqwest::header::HeaderMap,
+    pub(crate) body: Vec<u8>,
 }
 
 impl Answer {
-    pub fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body)
             .unwrap_or_else(|e| panic!("{e}: {}", String::from_utf8_lossy(&self.body)))
     }
 
-    pub fn header(&self, name: &str) -> &str {
+    pub(crate) fn header(&self, name: &str) -> &str {
         self.headers[name].to_str().unwrap()
     }
 
-    pub fn ok(self) -> Self {
+    pub(crate) fn ok(self) -> Self {
         assert!(
             (200..300).contains(&self.status),
             "{}: {}",
@@ -125,7 +125,7 @@ impl Answer {
     }
 
     /// An error of ours: its status, its code, and a sentence.
-    pub fn error(&self) -> (u16, String) {
+    pub(crate) fn error(&self) -> (u16, String) {
         let body = self.json();
         assert!(
             body["message"]
@@ -139,12 +139,15 @@ impl Answer {
 }
 
 impl Helper {
-    pub fn start(server: &XServer) -> Self {
+    pub(crate) fn start(server: &XServer) -> Self {
         Self::start_with(server, |command, _| command)
     }
 
     /// The same, with the command as a test wants it; recordings go to a directory of its own.
-    pub fn start_with(server: &XServer, change: impl FnOnce(Command, &Path) -> Command) -> Self {
+    pub(crate) fn start_with(
+        server: &XServer,
+        change: impl FnOnce(Command, &Path) -> Command,
+    ) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let recordings = directory.path().join("recordings");
         std::fs::create_dir(&recordings).unwrap();
@@ -188,11 +191,11 @@ impl Helper {
         }
     }
 
-    pub fn profile(&self) -> PathBuf {
+    pub(crate) fn profile(&self) -> PathBuf {
         self.directory.path().join("profile")
     }
 
-    pub async fn send(
+    pub(crate) async fn send(
         &self,
         method: &str,
         path: &str,
@@ -219,12 +222,12 @@ impl Helper {
         }
     }
 
-    pub async fn get(&self, path: &str) -> Answer {
+    pub(crate) async fn get(&self, path: &str) -> Answer {
         self.send("GET", path, None, &[]).await
     }
 
     /// Does actions in coordinates of the screen.
-    pub async fn act(&self, actions: Value) -> Answer {
+    pub(crate) async fn act(&self, actions: Value) -> Answer {
         self.send(
             "POST",
             "/desktop/actions",
@@ -243,17 +246,17 @@ impl Drop for Helper {
 }
 
 /// An application: one window with a pattern, that keeps what it is told.
-pub struct Application {
-    pub connection: RustConnection,
-    pub window: Window,
-    pub root: Window,
+pub(crate) struct Application {
+    pub(crate) connection: RustConnection,
+    pub(crate) window: Window,
+    pub(crate) root: Window,
     keymap: (u8, usize, Vec<u32>),
     protocols: Atom,
     ping: Atom,
 }
 
 impl Application {
-    pub fn start(server: &XServer) -> Self {
+    pub(crate) fn start(server: &XServer) -> Self {
         let (connection, screen) = x11rb::connect(Some(&format!(":{}", server.number))).unwrap();
         let root = connection.setup().roots[screen].root;
         let window = connection.generate_id().unwrap();
@@ -328,7 +331,7 @@ impl Application {
     }
 
     /// Shows pixels at a place.
-    pub fn draw(
+    pub(crate) fn draw(
         &self,
         (x, y): (i16, i16),
         (width, height): (u16, u16),
@@ -377,7 +380,7 @@ impl Application {
     }
 
     /// Lives until an event is as wanted, as a toolkit does: follows the keymap, answers pings.
-    pub fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Event {
+    pub(crate) fn until(&mut self, wanted: impl Fn(&Event) -> bool) -> Event {
         let deadline = Instant::now() + PATIENCE;
         self.connection.flush().unwrap();
         loop {
@@ -420,7 +423,7 @@ impl Application {
     }
 
     /// Reads key presses as text until `count` characters have come.
-    pub fn typed(&mut self, count: usize) -> String {
+    pub(crate) fn typed(&mut self, count: usize) -> String {
         let mut text = String::new();
         while text.chars().count() < count {
             let Event::KeyPress(press) = self.until(|event| matches!(event, Event::KeyPress(_)))
@@ -435,7 +438,7 @@ impl Application {
                 0xff09 => text.push('\t'),
                 0x20..=0xff => text.push(char::from_u32(keysym).unwrap()),
                 0x0100_0100..=0x0110_ffff => {
-                    text.push(char::from_u32(keysym - 0x0100_0000).unwrap())
+                    text.push(char::from_u32(keysym - 0x0100_0000).unwrap());
                 }
                 // Shift and its like.
                 _ => {}
@@ -446,7 +449,7 @@ impl Application {
 }
 
 /// Width, height and red, green, blue of every pixel.
-pub fn decode(png: &[u8]) -> (u32, u32, Vec<u8>) {
+pub(crate) fn decode(png: &[u8]) -> (u32, u32, Vec<u8>) {
     let mut reader = png::Decoder::new(std::io::Cursor::new(png))
         .read_info()
         .unwrap();
@@ -456,7 +459,7 @@ pub fn decode(png: &[u8]) -> (u32, u32, Vec<u8>) {
 }
 
 /// Everything that a file holds.
-pub fn read(path: &str) -> Vec<u8> {
+pub(crate) fn read(path: &str) -> Vec<u8> {
     let mut bytes = Vec::new();
     std::fs::File::open(path)
         .unwrap()

@@ -26,7 +26,7 @@ fn a_head_is_read_where_it_lies() {
     }
     assert_eq!(head.parse_request(bytes), Ok(true));
     let message = head.head(bytes);
-    assert_eq!(message.len(), bytes.len() - 4);
+    assert_eq!(message.byte_len(), bytes.len() - 4);
     assert_eq!((message.method(), message.target()), ("POST", "/a?b"));
     assert!(message.is_1_1() && message.keeps_alive());
     assert_eq!(message.values("a").collect::<Vec<_>>(), [b"b c"]);
@@ -57,7 +57,7 @@ fn a_head_ends_where_the_parser_says_and_nowhere_before() {
         }
         assert_eq!(head_end(&bytes[..bytes.len() - 1], 0), None, "{text:?}");
         assert_eq!(parser.parse_request(followed.as_bytes()), Ok(true));
-        assert_eq!(parser.head(followed.as_bytes()).len(), bytes.len());
+        assert_eq!(parser.head(followed.as_bytes()).byte_len(), bytes.len());
     }
     assert_eq!(head_end(b"\r\n\r\n\r\n", 0), None);
 }
@@ -179,7 +179,7 @@ proptest! {
     ) {
         let mut head = HeadParser::default();
         for read in [head.parse_request(&bytes), head.parse_response(&bytes)] {
-            prop_assert!(read != Ok(true) || head.head(&bytes).len() <= bytes.len());
+            prop_assert!(read != Ok(true) || head.head(&bytes).byte_len() <= bytes.len());
         }
         let _ = (head_end(&bytes, 0), peek_target(&bytes));
     }
@@ -198,7 +198,7 @@ proptest! {
         if parser.parse_request(text.as_bytes()) == Ok(true) {
             let parsed = parser.head(text.as_bytes());
             prop_assert_eq!(peek_target(text.as_bytes()), Some(parsed.target()));
-            prop_assert_eq!(head_end(text.as_bytes(), 0), Some(parsed.len()));
+            prop_assert_eq!(head_end(text.as_bytes(), 0), Some(parsed.byte_len()));
         }
     }
 }

@@ -77,7 +77,7 @@ mod tests {
         };
         let router = Router::new().route("/", get(handler));
         let mut request = Request::new(Body::empty());
-        let id = RequestId::new();
+        let id = RequestId::random();
         request.extensions_mut().insert(id.clone());
         let response = respond(&Handle::current(), router, request).await;
         assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);

@@ -2,7 +2,7 @@
 //! the registry behind it be exchanged while its own address stays.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU16, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -18,7 +18,6 @@ struct Shared {
     backend: AtomicU16,
     /// Bytes that came from the registry.
     passed: AtomicU64,
-    connections: AtomicUsize,
     /// Every connection ends once this many bytes have passed.
     cut_at: AtomicU64,
     cut: watch::Sender<bool>,
@@ -33,7 +32,6 @@ impl Proxy {
         let shared = Arc::new(Shared {
             backend: AtomicU16::new(port),
             passed: AtomicU64::new(0),
-            connections: AtomicUsize::new(0),
             cut_at: AtomicU64::new(u64::MAX),
             cut: watch::Sender::new(false),
             held: watch::Sender::new(false),
@@ -53,10 +51,6 @@ impl Proxy {
     /// Bytes that came from the registry so far.
     pub(crate) fn passed(&self) -> u64 {
         self.shared.passed.load(Ordering::SeqCst)
-    }
-
-    pub(crate) fn connections(&self) -> usize {
-        self.shared.connections.load(Ordering::SeqCst)
     }
 
     /// Ends every connection, now and later, once this many more bytes have come.
@@ -98,7 +92,6 @@ impl Drop for Proxy {
 async fn serve(listener: TcpListener, shared: Arc<Shared>) {
     let mut connections = tokio::task::JoinSet::new();
     while let Ok((client, _)) = listener.accept().await {
-        shared.connections.fetch_add(1, Ordering::SeqCst);
         connections.spawn(pass(client, Arc::clone(&shared)));
     }
 }
