@@ -3,8 +3,8 @@
 //!
 //! The server's access layer decides who a caller is; this crate decides what a caller may do
 //! (see `admission`). The audit entry of a change goes into the same write as the change, so that
-//! neither can be kept without the other. What has no write of its own, or failed, is recorded by
-//! whoever asked; [`AuditContext::is_recorded`] tells.
+//! neither can be kept without the other. Pausing and resuming, what has no write of its own and what
+//! failed are recorded by whoever asked; [`AuditContext::is_recorded`] tells.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -1,5 +1,5 @@
-//! How a sandbox changes: a pure function from a situation and an event to the next situation
-//! and what must be done about it.
+//! The state machine of a sandbox: a pure function from a situation and an event to the next
+//! situation and what must be done about it.
 //!
 //! ```text
 //!                    ┌──────────► Failed ◄──────┬───────────┐

@@ -70,8 +70,8 @@ pub struct ControlPlane {
     journal_stop: CancellationToken,
 }
 
-/// The control plane as one caller uses it: every method is admitted, answered and recorded for
-/// that caller.
+/// The control plane as one caller uses it: every method is admitted for that caller, and changes are
+/// recorded for it.
 #[derive(Clone)]
 pub struct Service {
     pub(crate) plane: ControlPlane,

@@ -1,7 +1,7 @@
 //! Which headers of requests and responses the proxy forwards, drops and adds.
 //!
-//! Dropped: what belongs to one connection only (RFC 9110 7.6.1), our own keys and tokens, and what
-//! a client claims about its origin. Forwarded, unlike by the published server: cookies
+//! Dropped: hop-by-hop headers, which belong to one connection only (RFC 9110 7.6.1), our own keys and
+//! tokens, and what a client claims about its origin. Forwarded, unlike by the published server: cookies
 //! and `Authorization`, without which no web application behind the proxy could log anyone in.
 //!
 //! Every head is written anew from its parts, with one length that the proxy worked out: bytes of a

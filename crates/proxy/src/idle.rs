@@ -1,4 +1,4 @@
-//! The time that a connection may wait for the head of its next request.
+//! The idle timeout: the time that a connection may wait for the head of its next request.
 
 use std::pin::Pin;
 use std::time::Duration;

@@ -9,7 +9,8 @@
 //!
 //! Speaks HTTP/1.1 only. A request that is forwarded is never parsed by the HTTP library: taking a
 //! message apart and putting it together again, twice, costs more than everything else that is done to
-//! it. A request to the API is never parsed by anything else (`hyper_io`).
+//! it. A request to the API is never parsed by anything else (`hyper_io`), but for a first look at bytes
+//! that are not a whole head (`connection`).
 //!
 //! Knows no state of a sandbox, no route of an API, no status code for an error.
 

@@ -1,6 +1,6 @@
-//! Idle keep-alive connections into sandboxes. The key has the sandbox and the port, so that a
-//! connection of one sandbox can never be used for another, and the thread whose event loop watches
-//! the connection, so that a request and its response never wake a second thread.
+//! The connection pool: idle keep-alive connections into sandboxes. The key has the sandbox and the
+//! port, so that a connection of one sandbox can never be used for another, and the thread whose event
+//! loop watches the connection, so that a request and its response never wake a second thread.
 
 use std::collections::HashMap;
 use std::future::poll_fn;

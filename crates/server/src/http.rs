@@ -1,10 +1,11 @@
 //! The HTTP surface: which routes there are, and what happens to every request on its way to
 //! them.
 //!
-//! A handler reads the request, calls `lifecycle` and maps the answer; it decides nothing. All
-//! routes of the contract exist at `/` and at `/v1`. From the outside in, a request passes:
-//! request id (`proxy`), panic guard (`front`), counters and log line, CORS, the API key, the limit on
-//! requests in work, the audit trail. Requests into sandboxes never come here (`ingress`).
+//! A handler reads the request, calls `lifecycle` and maps the answer; it decides nothing. Routes
+//! exist at `/` and at `/v1`, but for those that the table mounts as written. From the outside in, a
+//! request passes: request id (`proxy`), panic guard (`front`), counters and log line, CORS, the API
+//! key, the limit on requests in work, the audit trail. Requests into sandboxes never come here
+//! (`ingress`).
 
 mod audit;
 mod body;

@@ -24,7 +24,7 @@ const CPU_QUOTA_MIN_MICROS: u64 = 1_000;
 /// for a dead network filesystem, takes longer than milliseconds.
 const FREEZE_WAIT: Duration = Duration::from_secs(10);
 /// How long to wait between two reads of `freezer.state`, from about the time that a process takes
-/// to be woken and stopped, doubled each time up to the second.
+/// to be woken and stopped, doubled each time up to [`FREEZE_POLL_MAX`].
 const FREEZE_POLL_FIRST: Duration = Duration::from_micros(50);
 const FREEZE_POLL_MAX: Duration = Duration::from_millis(5);
 

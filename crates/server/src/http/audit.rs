@@ -2,8 +2,8 @@
 //! how it ended.
 //!
 //! What is changed of sandboxes and snapshots is recorded by the control plane, in the write of the
-//! change itself. Everything else is recorded here: what went well before it is answered, what was
-//! refused behind.
+//! change itself, but for pausing and resuming, which are recorded here. So is everything else: what
+//! went well before it is answered, what was refused behind.
 //!
 //! A change runs in a task of its own, so that a client that hangs up neither interrupts it nor
 //! keeps it out of the trail.

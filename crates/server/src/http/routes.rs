@@ -1,9 +1,9 @@
 //! The router, made from the contract's table of operations (`api::spec`).
 //!
-//! Paths, methods, prefixes and the audit trail's names of changes stand in that table alone, which
-//! is also what the OpenAPI document is made from; here stands which function handles which
-//! operation. An operation without a handler, or a handler without an operation, stops the program
-//! before it listens, and every test that starts a server.
+//! Paths, methods, prefixes and the audit trail's names of changes stand in that table alone (the
+//! proxied path is also read by `proxy::Route`), which is also what the OpenAPI document is made from;
+//! here stands which function handles which operation. An operation without a handler, or a handler
+//! without an operation, stops the program before it listens, and every test that starts a server.
 
 use std::collections::HashMap;
 
