@@ -287,6 +287,17 @@ fn wrong_state(state: &State, id: &SandboxId, wanted: &'static str) -> Error {
     Error::WrongState { state, wanted }
 }
 
+/// What the engine says when a container is paused, or runs, already. The last two are containerd's: the
+/// engine hears of each pause a second time from containerd's events (moby, daemon/monitor.go), and when that comes
+/// after a resume, it believes the container paused until containerd's event of the resume follows. It then
+/// asks containerd for what is done already, and tells by an event of its own when it knows better.
+const ALREADY_SO: [&str; 4] = [
+    "is already paused",
+    "is not paused",
+    "cannot resume a running process",
+    "cannot pause a paused container",
+];
+
 /// Pauses or resumes: one call, confirmed by its event.
 async fn change(shared: &Shared, sandbox: &Sandbox, to: State) -> Result<(), Error> {
     let _change = sandbox.change.lock().await;
@@ -314,8 +325,7 @@ async fn change(shared: &Shared, sandbox: &Sandbox, to: State) -> Result<(), Err
         Err(failure) if failure.status() == Some(404) => {
             return Err(Error::NotFound(sandbox.id.clone()));
         }
-        Err(failure) if failure.message().contains("is already paused") => {}
-        Err(failure) if failure.message().contains("is not paused") => {}
+        Err(failure) if ALREADY_SO.iter().any(|it| failure.message().contains(it)) => {}
         Err(failure) if failure.message().contains("is not running") => {
             let ended = "ended";
             return Err(Error::WrongState {
