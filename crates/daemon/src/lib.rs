@@ -18,4 +18,4 @@ pub mod signal;
 pub mod tasks;
 pub mod telemetry;
 
-pub use tasks::{Spawner, Tasks};
+pub use tasks::{TaskSpawner, Tasks};

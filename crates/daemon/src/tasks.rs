@@ -1,8 +1,8 @@
 //! Named tasks that end together: asked to stop, given a bounded time, then dropped.
 //!
-//! [`Tasks`] owns them: dropping it asks them to stop. [`Spawner`] is the handle that can be cloned
+//! [`Tasks`] owns them: dropping it asks them to stop. [`TaskSpawner`] is the handle that can be cloned
 //! and kept by the tasks themselves. A task learns that it should stop from
-//! [`Spawner::stopping`]; one that does not look is dropped at its next await point when the
+//! [`TaskSpawner::stopping`]; one that does not look is dropped at its next await point when the
 //! grace period is over. Nothing here can end a task that never awaits.
 
 use std::collections::BTreeMap;
@@ -22,11 +22,11 @@ const DROP_WAIT: Duration = Duration::from_secs(1);
 
 /// The tasks of one process. Dropping it asks every one of them to stop.
 #[derive(Debug)]
-pub struct Tasks(Spawner);
+pub struct Tasks(TaskSpawner);
 
 /// Starts tasks.
 #[derive(Debug, Clone)]
-pub struct Spawner {
+pub struct TaskSpawner {
     name: Arc<str>,
     stop: CancellationToken,
     kill: CancellationToken,
@@ -43,7 +43,7 @@ struct Live {
 impl Tasks {
     /// No tasks yet. `name` comes before the names of the tasks, with a slash.
     pub fn new(name: &str) -> Self {
-        Self(Spawner {
+        Self(TaskSpawner {
             name: name.into(),
             stop: CancellationToken::new(),
             kill: CancellationToken::new(),
@@ -53,7 +53,7 @@ impl Tasks {
     }
 
     /// A handle to start tasks with.
-    pub fn spawner(&self) -> Spawner {
+    pub fn spawner(&self) -> TaskSpawner {
         self.0.clone()
     }
 
@@ -80,14 +80,14 @@ impl Drop for Tasks {
 }
 
 impl Deref for Tasks {
-    type Target = Spawner;
+    type Target = TaskSpawner;
 
-    fn deref(&self) -> &Spawner {
+    fn deref(&self) -> &TaskSpawner {
         &self.0
     }
 }
 
-impl Spawner {
+impl TaskSpawner {
     /// Starts a task. The result is `None` if it was dropped at the end of a grace period.
     pub fn spawn<F>(&self, name: &'static str, task: F) -> JoinHandle<Option<F::Output>>
     where

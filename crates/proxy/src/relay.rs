@@ -8,7 +8,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use daemon::Spawner;
+use daemon::TaskSpawner;
 use futures_util::FutureExt as _;
 use http::{Method, Response};
 use secrecy::ExposeSecret as _;
@@ -64,7 +64,7 @@ type Result<T, S> = std::result::Result<T, Error<<S as Sandboxes>::Error>>;
 
 impl<S: Sandboxes> Relay<S> {
     /// A relay whose idle connections into sandboxes are closed by a task of `spawner`.
-    pub(crate) fn new(sandboxes: S, spawner: &Spawner) -> Self {
+    pub(crate) fn new(sandboxes: S, spawner: &TaskSpawner) -> Self {
         let pool = Arc::new(Pool::default());
         spawner.spawn("pool", pool::sweep(Arc::clone(&pool), spawner.stopping()));
         Self { sandboxes, pool }

@@ -4,7 +4,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use daemon::Spawner;
+use daemon::TaskSpawner;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
@@ -52,7 +52,7 @@ impl Default for Limits {
 /// any more, idle ones are closed, and requests that are being served have until the end of the
 /// spawner's grace period.
 pub fn serve(
-    spawner: &Spawner,
+    spawner: &TaskSpawner,
     listener: TcpListener,
     api: impl Api,
     sandboxes: impl Sandboxes,
@@ -72,7 +72,7 @@ pub fn serve(
 /// Shared by all connections: the threads end with the last of them.
 struct Server<A, S: Sandboxes> {
     dispatch: Dispatch<A, S>,
-    spawner: Spawner,
+    spawner: TaskSpawner,
     threads: ConnectionThreads,
     /// Notified when a connection has closed, and so a descriptor may be free.
     closed: Notify,

@@ -1,10 +1,10 @@
 //! The server's settings: which there are, what they default to, and which do not go together.
 //!
-//! Names and meanings follow the published server wherever it has the setting; `foreign` lists
+//! Names and meanings follow the published server wherever it has the setting; `upstream` lists
 //! its settings that mean nothing here. Everything is checked before a socket is opened.
 
-mod foreign;
-mod leaves;
+mod upstream;
+mod values;
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -18,9 +18,9 @@ use secrecy::SecretString;
 
 use crate::backends;
 
-pub use foreign::WITHOUT_MEANING;
-pub(crate) use leaves::DEFAULT_KEY_NAME;
-pub use leaves::{ApiKey, ApiKeys, RuntimeKind, StoreKind};
+pub use upstream::WITHOUT_MEANING;
+pub(crate) use values::DEFAULT_KEY_NAME;
+pub use values::{ApiKey, ApiKeys, RuntimeKind, StoreKind};
 
 /// A key `server.port` is overridden by `OPENSANDBOX_SERVER_PORT`.
 pub const VARIABLE_PREFIX: &str = "OPENSANDBOX_";
@@ -71,10 +71,10 @@ section! {
         max_sandbox_timeout_seconds: Option<u64> = None,
         /// Seconds after which a connection without a request is closed.
         timeout_keep_alive: u64 = 75,
-        /// Requests in work at once, beyond which 503 is answered; 0 is no limit. Proxied
+        /// Requests in flight at once, beyond which 503 is answered; 0 is no limit. Proxied
         /// requests do not count.
         limit_concurrency: u32 = 0,
-        /// Seconds for requests in work to end when the server is stopped. Sandboxes run on.
+        /// Seconds for requests in flight to end when the server is stopped. Sandboxes run on.
         timeout_graceful_shutdown: u64 = 5,
         /// Connections that the kernel holds for us before we accept them.
         backlog: u32 = 2048,

@@ -4,7 +4,7 @@
 //! A handler reads the request, calls `lifecycle` and maps the answer; it decides nothing. Routes
 //! exist at `/` and at `/v1`, but for those that the table mounts as written. From the outside in, a
 //! request passes: request id (`proxy`), panic guard (`front`), counters and log line, CORS, the API
-//! key, the limit on requests in work, the audit trail. Requests into sandboxes never come here
+//! key, the limit on requests in flight, the audit trail. Requests into sandboxes never come here
 //! (`ingress`).
 
 mod audit;
@@ -38,7 +38,7 @@ use axum::extract::{DefaultBodyLimit, Request};
 use axum::middleware::from_fn_with_state;
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use daemon::Spawner;
+use daemon::TaskSpawner;
 use http::{HeaderMap, HeaderName, StatusCode, header};
 use lifecycle::{Caller, ControlPlane};
 use proxy::Peer;
@@ -67,8 +67,8 @@ struct Inner {
     keys: Arc<Keys>,
     metrics: Arc<Metrics>,
     rules: Rules,
-    spawner: Spawner,
-    /// Room for requests in work; `None` is no limit.
+    spawner: TaskSpawner,
+    /// Room for requests in flight; `None` is no limit.
     room: Option<Semaphore>,
 }
 
@@ -83,7 +83,7 @@ pub(crate) struct Rules {
 
 impl App {
     /// The application for a checked configuration.
-    pub fn new(config: &Config, control: ControlPlane, spawner: Spawner) -> Self {
+    pub fn new(config: &Config, control: ControlPlane, spawner: TaskSpawner) -> Self {
         let keys = Arc::new(Keys::of(&config.server));
         let metrics = Arc::new(Metrics::default());
         let room = match config.server.limit_concurrency {

@@ -22,7 +22,7 @@ use crate::config::{Config, StoreKind};
 use crate::http::App;
 use crate::store::{Postgres, Sqlite};
 
-/// How long what is under way may take to reach the store once no request is in work any more.
+/// How long what is under way may take to reach the store once no request is in flight any more.
 const SERVICE_STOP: Duration = Duration::from_secs(10);
 
 /// Why the server did not start or had to stop.
@@ -154,7 +154,7 @@ impl Running {
         })
     }
 
-    /// Stops: no new connection, requests in work within `grace`, then the store. Sandboxes run on.
+    /// Stops: no new connection, requests in flight within `grace`, then the store. Sandboxes run on.
     pub async fn stop(&self, grace: Duration) {
         for task in self.tasks.shutdown(grace).await {
             tracing::debug!(task, "did not end in time");

@@ -23,7 +23,7 @@ use tar::{Builder, EntryType, Header};
 use tokio::sync::{Semaphore, SemaphorePermit, mpsc};
 
 use super::{
-    caller::{Caller, Session},
+    credentials::{FileAccess, FileUser},
     error::{Error, Result},
     query::Query,
 };
@@ -46,25 +46,25 @@ pub(super) fn admit() -> Result<SemaphorePermit<'static>> {
     })
 }
 
-pub(super) async fn get(caller: Caller, uri: Uri) -> Result<Response> {
+pub(super) async fn get(user: FileUser, uri: Uri) -> Result<Response> {
     let raw = Query::of(&uri).path()?;
     let permit = admit()?;
-    let root = caller
-        .run(move |session| {
-            let root = session.resolve(&raw)?;
+    let root = user
+        .run(move |access| {
+            let root = access.resolve(&raw)?;
             // Reading it once tells now, not in the middle of the stream, that it cannot be read.
             fs::read_dir(&root).map_err(|e| Error::io("reading", &root, e))?;
             Ok(root)
         })
         .await?;
     let (pieces, stream) = mpsc::channel(PIECES);
-    caller.run_apart(move |session| {
+    user.run_apart(move |access| {
         let _permit = permit;
         let mut out = Pieces {
             current: Vec::with_capacity(PIECE),
             to: pieces,
         };
-        if let Err(error) = write_tree(session, &root, &mut out).and_then(|()| out.flush()) {
+        if let Err(error) = write_tree(access, &root, &mut out).and_then(|()| out.flush()) {
             // The answer has begun, so breaking it off is the only way to say it is not whole.
             let _ = out.to.blocking_send(Err(error));
         }
@@ -105,7 +105,7 @@ impl Write for Pieces {
     }
 }
 
-fn write_tree(session: &Session, root: &Path, out: &mut Pieces) -> io::Result<()> {
+fn write_tree(access: &FileAccess, root: &Path, out: &mut Pieces) -> io::Result<()> {
     let mut builder = Builder::new(out);
     let mut linked: HashMap<(u64, u64), PathBuf> = HashMap::new();
     let mut todo = names(root, Path::new(""))?;
@@ -114,7 +114,7 @@ fn write_tree(session: &Session, root: &Path, out: &mut Pieces) -> io::Result<()
         let Ok(stat) = statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW) else {
             continue;
         };
-        let mut head = header_of(session, &stat);
+        let mut head = header_of(access, &stat);
         match FileType::from_raw_mode(stat.st_mode) {
             FileType::Directory => {
                 builder.append_data(&mut head, name.join(""), io::empty())?;
@@ -182,7 +182,7 @@ fn append_file(
     Ok(())
 }
 
-fn header_of(session: &Session, stat: &Stat) -> Header {
+fn header_of(access: &FileAccess, stat: &Stat) -> Header {
     let mut head = Header::new_gnu();
     let kind = FileType::from_raw_mode(stat.st_mode);
     head.set_entry_type(match kind {
@@ -204,10 +204,10 @@ fn header_of(session: &Session, stat: &Stat) -> Header {
         0
     });
     // Names that do not fit the field are left out; the numbers say the same.
-    if let Some(name) = session.accounts.user_name(stat.st_uid) {
+    if let Some(name) = access.accounts.user_name(stat.st_uid) {
         let _ = head.set_username(name);
     }
-    if let Some(name) = session.accounts.group_name(stat.st_gid) {
+    if let Some(name) = access.accounts.group_name(stat.st_gid) {
         let _ = head.set_groupname(name);
     }
     if matches!(kind, FileType::CharacterDevice | FileType::BlockDevice) {

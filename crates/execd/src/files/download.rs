@@ -17,8 +17,8 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, Stat, fstat, openat};
 use tokio::task::spawn_blocking;
 
 use super::{
-    caller::Caller,
     conditional::{self, Verdict, Version},
+    credentials::FileUser,
     error::{Error, Result},
     lines::Lines,
     pieces::{PIECE, Pieces},
@@ -30,7 +30,7 @@ use super::{
 const UNSIZED_MAX: usize = 16 * 1024 * 1024;
 
 pub(super) async fn download(
-    caller: Caller,
+    user: FileUser,
     uri: http::Uri,
     headers: HeaderMap,
 ) -> Result<Response> {
@@ -45,16 +45,15 @@ pub(super) async fn download(
             why,
         });
     }
-    caller
-        .run(move |session| {
-            let path = session.resolve(&path)?;
-            let (file, stat) = open(&path)?;
-            if by_lines {
-                return Ok(lines(file, Lines::new(offset.unwrap_or(1), limit)));
-            }
-            whole_or_part(file, &stat, &path, &headers)
-        })
-        .await
+    user.run(move |access| {
+        let path = access.resolve(&path)?;
+        let (file, stat) = open(&path)?;
+        if by_lines {
+            return Ok(lines(file, Lines::new(offset.unwrap_or(1), limit)));
+        }
+        whole_or_part(file, &stat, &path, &headers)
+    })
+    .await
 }
 
 fn open(path: &Path) -> Result<(File, Stat)> {

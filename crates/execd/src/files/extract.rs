@@ -37,7 +37,7 @@ use tokio::sync::mpsc;
 
 use super::{
     archive::{PIECES, admit},
-    caller::{Caller, Session},
+    credentials::{FileAccess, FileUser},
     error::{Error, Result},
     permission::Attributes,
     query::Query,
@@ -51,16 +51,16 @@ pub(super) struct Unpacked {
     bytes: u64,
 }
 
-pub(super) async fn put(caller: Caller, uri: Uri, mut body: Body) -> Result<Json<Unpacked>> {
+pub(super) async fn put(user: FileUser, uri: Uri, mut body: Body) -> Result<Json<Unpacked>> {
     let raw = Query::of(&uri).path()?;
     let permit = admit()?;
     let (pieces, incoming) = mpsc::channel(PIECES);
-    let done = caller.run_apart(move |session| {
+    let done = user.run_apart(move |access| {
         let _permit = permit;
-        let root = session.resolve(&raw)?;
+        let root = access.resolve(&raw)?;
         std::fs::create_dir_all(&root).map_err(|e| Error::io("making the directory", &root, e))?;
         unpack(
-            session,
+            access,
             &root,
             Stream {
                 current: Bytes::new(),
@@ -105,7 +105,7 @@ impl Read for Stream {
     }
 }
 
-fn unpack(session: &Session, root: &Path, stream: impl Read) -> Result<Unpacked> {
+fn unpack(access: &FileAccess, root: &Path, stream: impl Read) -> Result<Unpacked> {
     let broken = |e: io::Error| {
         Error::BadContent(format!(
             "the body is not a whole, uncompressed tar archive: {e}"
@@ -114,7 +114,7 @@ fn unpack(session: &Session, root: &Path, stream: impl Read) -> Result<Unpacked>
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let top = openat(CWD, root, flags, Mode::empty()).map_err(|e| Error::io("opening", root, e))?;
     let mut target = Target {
-        session,
+        access,
         root: root.to_path_buf(),
         top,
         directories: Vec::new(),
@@ -133,7 +133,7 @@ fn unpack(session: &Session, root: &Path, stream: impl Read) -> Result<Unpacked>
 }
 
 struct Target<'a> {
-    session: &'a Session,
+    access: &'a FileAccess,
     root: PathBuf,
     top: OwnedFd,
     /// Directories get mode and times last: filling them needs the one and changes the other.
@@ -218,7 +218,7 @@ impl Target<'_> {
     fn attributes(&self, head: &Header) -> io::Result<Attributes> {
         let id =
             |id: io::Result<u64>| id.map(|id| u32::try_from(id).ok().filter(|id| *id != u32::MAX));
-        let owned = self.session.may_give_away;
+        let owned = self.access.may_give_away;
         Ok(Attributes {
             uid: if owned { id(head.uid())? } else { None },
             gid: if owned { id(head.gid())? } else { None },

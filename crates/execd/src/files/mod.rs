@@ -11,8 +11,8 @@
 
 mod accounts;
 mod archive;
-mod caller;
 mod conditional;
+mod credentials;
 mod download;
 mod error;
 mod extract;
@@ -50,7 +50,8 @@ use serde::{
 
 pub(crate) use self::error::Error;
 use self::{
-    caller::Caller, error::Result, glob::Glob, info::FileInfo, permission::Permission, query::Query,
+    credentials::FileUser, error::Result, glob::Glob, info::FileInfo, permission::Permission,
+    query::Query,
 };
 use crate::{http::Json, state::Shared};
 
@@ -77,12 +78,12 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .with_state(shared)
 }
 
-async fn info(caller: Caller, uri: Uri) -> Result<Response> {
+async fn info(user: FileUser, uri: Uri) -> Result<Response> {
     let paths = Query::of(&uri).paths();
-    let json = caller.run(move |session| {
+    let json = user.run(move |access| {
         let mut described = Vec::with_capacity(paths.len());
         for raw in paths {
-            let path = session.resolve(&raw)?;
+            let path = access.resolve(&raw)?;
             let stat = statat(CWD, &path, AtFlags::SYMLINK_NOFOLLOW)
                 .map_err(|e| Error::io("looking at", &path, e))?;
             described.push((raw, path, stat));
@@ -90,7 +91,7 @@ async fn info(caller: Caller, uri: Uri) -> Result<Response> {
         let pairs = described.iter().map(|(raw, path, stat)| {
             (
                 raw.to_string_lossy(),
-                FileInfo::new(path.as_os_str().as_encoded_bytes(), stat, &session.accounts),
+                FileInfo::new(path.as_os_str().as_encoded_bytes(), stat, &access.accounts),
             )
         });
         to_json(&Pairs(pairs.collect()))
@@ -98,27 +99,25 @@ async fn info(caller: Caller, uri: Uri) -> Result<Response> {
     Ok(json_answer(Body::from(json.await?)))
 }
 
-async fn delete_files(caller: Caller, uri: Uri) -> Result<()> {
+async fn delete_files(user: FileUser, uri: Uri) -> Result<()> {
     let paths = Query::of(&uri).paths();
-    caller
-        .run(move |session| {
-            paths
-                .iter()
-                .try_for_each(|raw| remove::file(&session.resolve(raw)?))
-        })
-        .await
+    user.run(move |access| {
+        paths
+            .iter()
+            .try_for_each(|raw| remove::file(&access.resolve(raw)?))
+    })
+    .await
 }
 
-async fn permissions(caller: Caller, Json(wanted): Json<Pairs<String, Permission>>) -> Result<()> {
-    caller
-        .run(move |session| {
-            wanted.0.iter().try_for_each(|(raw, permission)| {
-                permission
-                    .look_up(&session.accounts)?
-                    .apply_to(&session.resolve(raw)?)
-            })
+async fn permissions(user: FileUser, Json(wanted): Json<Pairs<String, Permission>>) -> Result<()> {
+    user.run(move |access| {
+        wanted.0.iter().try_for_each(|(raw, permission)| {
+            permission
+                .look_up(&access.accounts)?
+                .apply_to(&access.resolve(raw)?)
         })
-        .await
+    })
+    .await
 }
 
 #[derive(Deserialize)]
@@ -127,32 +126,31 @@ struct Move {
     dest: String,
 }
 
-async fn mv(caller: Caller, Json(moves): Json<Vec<Move>>) -> Result<()> {
-    caller
-        .run(move |session| {
-            moves.iter().try_for_each(|item| {
-                transfer::rename(&session.resolve(&item.src)?, &session.resolve(&item.dest)?)
-            })
+async fn mv(user: FileUser, Json(moves): Json<Vec<Move>>) -> Result<()> {
+    user.run(move |access| {
+        moves.iter().try_for_each(|item| {
+            transfer::rename(&access.resolve(&item.src)?, &access.resolve(&item.dest)?)
         })
-        .await
+    })
+    .await
 }
 
-async fn search(caller: Caller, uri: Uri) -> Result<Response> {
+async fn search(user: FileUser, uri: Uri) -> Result<Response> {
     let query = Query::of(&uri);
     let root = query.path()?;
     let pattern = query.text("pattern")?.filter(|pattern| !pattern.is_empty());
     let glob = Glob::new(pattern.as_deref().unwrap_or("**"))?;
     let found =
-        caller.run(move |session| walk::search(&session.resolve(&root)?, &glob, &session.accounts));
+        user.run(move |access| walk::search(&access.resolve(&root)?, &glob, &access.accounts));
     Ok(many(found.await?))
 }
 
-async fn list(caller: Caller, uri: Uri) -> Result<Response> {
+async fn list(user: FileUser, uri: Uri) -> Result<Response> {
     let query = Query::of(&uri);
     let root = query.path()?;
     let depth = query.number("depth", 0)?.unwrap_or(1);
     let listed =
-        caller.run(move |session| walk::list(&session.resolve(&root)?, depth, &session.accounts));
+        user.run(move |access| walk::list(&access.resolve(&root)?, depth, &access.accounts));
     Ok(many(listed.await?))
 }
 
@@ -169,16 +167,16 @@ struct Replaced {
 }
 
 async fn replace_text(
-    caller: Caller,
+    user: FileUser,
     uri: Uri,
     Json(wanted): Json<Pairs<String, Replacement>>,
 ) -> Result<Response> {
     let verbose = Query::of(&uri).flag("verbose")?;
-    let json = caller.run(move |session| {
+    let json = user.run(move |access| {
         let mut counts = Vec::new();
         let mut changed = Vec::new();
         for (raw, Replacement { old, new }) in wanted.0 {
-            let (replaced_count, staged) = replace::prepare(&session.resolve(&raw)?, &old, &new)?;
+            let (replaced_count, staged) = replace::prepare(&access.resolve(&raw)?, &old, &new)?;
             counts.push((raw, Replaced { replaced_count }));
             changed.extend(staged);
         }
@@ -194,42 +192,40 @@ async fn replace_text(
 }
 
 async fn make_directories(
-    caller: Caller,
+    user: FileUser,
     Json(wanted): Json<Pairs<String, Permission>>,
 ) -> Result<()> {
-    caller
-        .run(move |session| {
-            wanted.0.iter().try_for_each(|(raw, permission)| {
-                let attributes = permission.look_up(&session.accounts)?;
-                let path = session.resolve(raw)?;
-                let was_there = path.is_dir();
-                std::fs::create_dir_all(&path).map_err(|e| match e.kind() {
-                    std::io::ErrorKind::AlreadyExists => Error::WrongKind {
-                        path: path.clone(),
-                        what: "exists and is not a directory",
-                    },
-                    _ => Error::io("making the directory", &path, e),
-                })?;
-                // A directory somebody else set up keeps what they gave it.
-                if was_there {
-                    Ok(())
-                } else {
-                    attributes.apply_to(&path)
-                }
-            })
+    user.run(move |access| {
+        wanted.0.iter().try_for_each(|(raw, permission)| {
+            let attributes = permission.look_up(&access.accounts)?;
+            let path = access.resolve(raw)?;
+            let was_there = path.is_dir();
+            std::fs::create_dir_all(&path).map_err(|e| match e.kind() {
+                std::io::ErrorKind::AlreadyExists => Error::WrongKind {
+                    path: path.clone(),
+                    what: "exists and is not a directory",
+                },
+                _ => Error::io("making the directory", &path, e),
+            })?;
+            // A directory somebody else set up keeps what they gave it.
+            if was_there {
+                Ok(())
+            } else {
+                attributes.apply_to(&path)
+            }
         })
-        .await
+    })
+    .await
 }
 
-async fn delete_directories(caller: Caller, uri: Uri) -> Result<()> {
+async fn delete_directories(user: FileUser, uri: Uri) -> Result<()> {
     let paths = Query::of(&uri).paths();
-    caller
-        .run(move |session| {
-            paths
-                .iter()
-                .try_for_each(|raw| remove::tree(&session.resolve(raw)?))
-        })
-        .await
+    user.run(move |access| {
+        paths
+            .iter()
+            .try_for_each(|raw| remove::tree(&access.resolve(raw)?))
+    })
+    .await
 }
 
 fn to_json(value: &impl Serialize) -> Result<Vec<u8>> {

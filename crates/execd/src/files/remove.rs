@@ -16,7 +16,7 @@ use rustix::{
 };
 
 use super::{
-    caller::parent,
+    credentials::parent,
     error::{Error, Result},
 };
 

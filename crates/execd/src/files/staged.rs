@@ -33,7 +33,7 @@ use rustix::{
 };
 
 use super::{
-    caller::parent,
+    credentials::parent,
     error::{Error, Result},
     permission::Attributes,
 };

@@ -25,7 +25,7 @@ use rustix::{
 };
 
 use super::{
-    caller::parent,
+    credentials::parent,
     error::{Error, Result},
     remove,
     staged::hidden_name,
@@ -198,7 +198,7 @@ fn dress(from: &Path, to: &Path, stat: &Stat) -> Result<()> {
         Some(Gid::from_raw(stat.st_gid)),
         nofollow,
     ) {
-        // Only root may keep another owner; the files then belong to the caller, as with mv(1).
+        // Only root may keep another owner; the files then belong to the user, as with mv(1).
         Ok(()) | Err(Errno::PERM) => {}
         Err(e) => return Err(failed(e)),
     }

@@ -23,7 +23,7 @@ use serde::Deserialize;
 use tokio::task::{JoinHandle, spawn_blocking};
 
 use super::{
-    caller::{Caller, Session},
+    credentials::{FileAccess, FileUser},
     error::{Error, Result},
     multipart::{Event, Multipart},
     permission::Permission,
@@ -59,13 +59,13 @@ struct Metadata {
     permission: Permission,
 }
 
-pub(super) async fn upload(caller: Caller, headers: HeaderMap, mut body: Body) -> Result<()> {
+pub(super) async fn upload(user: FileUser, headers: HeaderMap, mut body: Body) -> Result<()> {
     let content_type = headers
         .get(header::CONTENT_TYPE)
         .and_then(|value| value.to_str().ok())
         .unwrap_or("");
     let mut form = Form {
-        caller,
+        user,
         waiting: VecDeque::new(),
         aside: VecDeque::new(),
         finished: Vec::new(),
@@ -101,7 +101,7 @@ pub(super) async fn drain(body: &mut Body) {
 }
 
 struct Form {
-    caller: Caller,
+    user: FileUser,
     /// Metadata whose file has not begun.
     waiting: VecDeque<Metadata>,
     /// Files whose metadata has not come.
@@ -130,7 +130,7 @@ impl Form {
             while let Some(event) = parser.next().map_err(|e| Error::BadForm(e.to_string()))? {
                 match event {
                     Event::Part { name } => part = self.begin(&name)?,
-                    Event::Data(data) => part.take(&self.caller, data).await?,
+                    Event::Data(data) => part.take(&self.user, data).await?,
                     Event::EndOfPart => {
                         let ended = std::mem::replace(&mut part, Part::Ignored);
                         self.end(ended).await?;
@@ -181,7 +181,7 @@ impl Form {
             }
             Part::File(incoming) => {
                 let stay_open = self.finished.len() < OPEN_MAX;
-                match incoming.finish(&self.caller, stay_open).await? {
+                match incoming.finish(&self.user, stay_open).await? {
                     Finished::Staged(staged) => self.finished.push(staged),
                     Finished::Aside(_) if self.aside.len() == ASIDE_MAX => {
                         let advice = "send each metadata part before its file part";
@@ -202,8 +202,8 @@ impl Form {
     /// Copies a file that was kept aside to where its metadata says.
     async fn place(&mut self, metadata: Metadata, mut file: File) -> Result<()> {
         let stay_open = self.finished.len() < OPEN_MAX;
-        let staged = self.caller.run(move |session| {
-            let mut staged = stage(session, &metadata)?;
+        let staged = self.user.run(move |access| {
+            let mut staged = stage(access, &metadata)?;
             file.rewind()
                 .and_then(|()| io::copy(&mut file, &mut &*staged.file()))
                 .map_err(|e| Error::io("writing", staged.path(), e))?;
@@ -228,14 +228,14 @@ impl Form {
 
     async fn publish(self) -> Result<()> {
         let finished = self.finished;
-        self.caller
+        self.user
             .run(move |_| finished.into_iter().try_for_each(Staged::publish))
             .await
     }
 }
 
 impl Part {
-    async fn take(&mut self, caller: &Caller, data: Bytes) -> Result<()> {
+    async fn take(&mut self, user: &FileUser, data: Bytes) -> Result<()> {
         match self {
             Self::Ignored => Ok(()),
             Self::Metadata(json) if json.len() + data.len() > METADATA_MAX => {
@@ -247,7 +247,7 @@ impl Part {
                 json.extend_from_slice(&data);
                 Ok(())
             }
-            Self::File(incoming) => incoming.take(caller, data).await,
+            Self::File(incoming) => incoming.take(user, data).await,
         }
     }
 }
@@ -284,7 +284,7 @@ impl Incoming {
         }
     }
 
-    async fn take(&mut self, caller: &Caller, data: Bytes) -> Result<()> {
+    async fn take(&mut self, user: &FileUser, data: Bytes) -> Result<()> {
         self.batch_size += data.len();
         self.batch.push(data);
         if self.batch_size < BATCH {
@@ -294,7 +294,7 @@ impl Incoming {
         let batch = std::mem::take(&mut self.batch);
         let (file, path, staged) = match self.writing.take() {
             Some(writing) => writing.settle().await?,
-            None => self.open(caller).await?,
+            None => self.open(user).await?,
         };
         let target = file.clone();
         let in_flight = spawn_blocking(move || write(&target, &batch));
@@ -307,49 +307,47 @@ impl Incoming {
         Ok(())
     }
 
-    async fn open(&mut self, caller: &Caller) -> Result<(Arc<File>, PathBuf, Option<Staged>)> {
+    async fn open(&mut self, user: &FileUser) -> Result<(Arc<File>, PathBuf, Option<Staged>)> {
         let metadata = self.metadata.take();
-        caller
-            .run(move |session| match metadata {
-                Some(metadata) => {
-                    let staged = stage(session, &metadata)?;
-                    Ok((staged.file(), staged.path().to_path_buf(), Some(staged)))
-                }
-                None => {
-                    let (file, path) = aside()?;
-                    Ok((Arc::new(file), path, None))
-                }
-            })
-            .await
+        user.run(move |access| match metadata {
+            Some(metadata) => {
+                let staged = stage(access, &metadata)?;
+                Ok((staged.file(), staged.path().to_path_buf(), Some(staged)))
+            }
+            None => {
+                let (file, path) = aside()?;
+                Ok((Arc::new(file), path, None))
+            }
+        })
+        .await
     }
 
-    async fn finish(mut self, caller: &Caller, stay_open: bool) -> Result<Finished> {
+    async fn finish(mut self, user: &FileUser, stay_open: bool) -> Result<Finished> {
         let (file, path, staged) = match self.writing.take() {
             Some(writing) => writing.settle().await?,
-            None if self.metadata.is_none() => self.open(caller).await?,
+            None if self.metadata.is_none() => self.open(user).await?,
             None => {
                 let (metadata, batch) = (self.metadata.take(), self.batch);
-                let small = move |session: &Session| {
+                let small = move |access: &FileAccess| {
                     let metadata = metadata.expect("the arm above took the other case");
-                    let staged = stage(session, &metadata)?;
+                    let staged = stage(access, &metadata)?;
                     finish(staged, &batch, stay_open)
                 };
-                return caller.run(small).await.map(Finished::Staged);
+                return user.run(small).await.map(Finished::Staged);
             }
         };
         let batch = self.batch;
-        caller
-            .run(move |_| match staged {
-                Some(staged) => finish(staged, &batch, stay_open).map(Finished::Staged),
-                None => {
-                    write(&file, &batch).map_err(|e| Error::io("writing", path, e))?;
-                    let file = file
-                        .try_clone()
-                        .map_err(|e| Error::Internal(e.to_string()))?;
-                    Ok(Finished::Aside(file))
-                }
-            })
-            .await
+        user.run(move |_| match staged {
+            Some(staged) => finish(staged, &batch, stay_open).map(Finished::Staged),
+            None => {
+                write(&file, &batch).map_err(|e| Error::io("writing", path, e))?;
+                let file = file
+                    .try_clone()
+                    .map_err(|e| Error::Internal(e.to_string()))?;
+                Ok(Finished::Aside(file))
+            }
+        })
+        .await
     }
 }
 
@@ -385,9 +383,9 @@ fn finish(mut staged: Staged, batch: &[Bytes], stay_open: bool) -> Result<Staged
     Ok(staged)
 }
 
-fn stage(session: &Session, metadata: &Metadata) -> Result<Staged> {
-    let attributes = metadata.permission.look_up(&session.accounts)?;
-    let path = session
+fn stage(access: &FileAccess, metadata: &Metadata) -> Result<Staged> {
+    let attributes = metadata.permission.look_up(&access.accounts)?;
+    let path = access
         .resolve(&metadata.path)
         .map_err(|error| match error {
             Error::BadPath { .. } => Error::BadMetadata(error.to_string()),

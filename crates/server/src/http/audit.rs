@@ -28,15 +28,15 @@ pub(super) struct Target(pub(super) String);
 
 /// What is known of a change before it is made: an extension of the request.
 #[derive(Debug, Clone)]
-pub(super) struct Begun {
+pub(super) struct PendingAudit {
     entry: AuditEntry,
     audit: AuditContext,
 }
 
 /// The control plane as the maker of this request uses it.
-pub(super) struct Acting(pub(super) Service);
+pub(super) struct CallerService(pub(super) Service);
 
-impl FromRequestParts<App> for Acting {
+impl FromRequestParts<App> for CallerService {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
@@ -46,8 +46,8 @@ impl FromRequestParts<App> for Acting {
             // Only a route without the guard has none, and none of those asks for a caller.
             None => Caller::visitor(),
         };
-        let caller = match parts.extensions.get::<Begun>() {
-            Some(begun) => caller.with_audit(begun.audit.clone()),
+        let caller = match parts.extensions.get::<PendingAudit>() {
+            Some(pending) => caller.with_audit(pending.audit.clone()),
             None => caller,
         };
         Ok(Self(app.0.control.for_caller(caller)))
@@ -56,7 +56,7 @@ impl FromRequestParts<App> for Acting {
 
 /// The change goes on behind its answer and records its own end: an extension of the response.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Later;
+pub(super) struct RecordsItself;
 
 /// Records a request for a change, by the name that the table of routes has for it.
 pub(super) async fn record(
@@ -69,16 +69,16 @@ pub(super) async fn record(
         return next.run(request).await;
     };
     let audit = AuditContext::new(entry.clone());
-    let begun = Begun {
+    let pending = PendingAudit {
         entry: entry.clone(),
         audit: audit.clone(),
     };
-    request.extensions_mut().insert(begun);
+    request.extensions_mut().insert(pending);
     let spawner = app.0.spawner.clone();
     let work = spawner.spawn("change", async move {
         let response = next.run(request).await;
-        let is_told = audit.is_recorded() && response.status().is_success();
-        if !is_told && response.extensions().get::<Later>().is_none() {
+        let is_recorded = audit.is_recorded() && response.status().is_success();
+        if !is_recorded && response.extensions().get::<RecordsItself>().is_none() {
             keep(&app, finish(entry, &response)).await;
         }
         response
@@ -95,11 +95,11 @@ pub(super) async fn record(
 }
 
 /// Records the end of a change that went on behind its answer.
-pub(super) async fn end(app: &App, begun: Begun, target: String, outcome: &str) {
+pub(super) async fn end(app: &App, pending: PendingAudit, target: String, outcome: &str) {
     let entry = AuditEntry {
         target: Some(target),
         outcome: outcome.to_owned(),
-        ..begun.entry
+        ..pending.entry
     };
     keep(app, entry).await;
 }

@@ -22,7 +22,7 @@ use lifecycle::Service;
 use lifecycle::backend::{LogQuery, Logs};
 use lifecycle::event::Event;
 
-use super::audit::Acting;
+use super::audit::CallerService;
 use super::events::HEARTBEAT;
 use super::extract::{OfSandbox, RawQuery};
 use super::{App, Error};
@@ -50,7 +50,7 @@ const DEPRECATION: HeaderName = HeaderName::from_static("deprecation");
 
 /// `GET /sandboxes/{id}/diagnostics/logs`
 pub(super) async fn logs(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Error> {
@@ -72,7 +72,7 @@ pub(super) async fn logs(
 /// `GET /sandboxes/{id}/logs`
 pub(super) async fn follow(
     State(app): State<App>,
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
     RawQuery(query): RawQuery,
 ) -> Result<Sse<impl Stream<Item = Result<Frame, Infallible>>>, Error> {
@@ -104,7 +104,7 @@ pub(super) async fn follow(
 
 /// `GET /sandboxes/{id}/diagnostics/events`
 pub(super) async fn events(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Error> {
@@ -132,7 +132,7 @@ pub(super) async fn events(
 /// `GET /sandboxes/{id}/diagnostics/inspect`
 pub(super) async fn inspect(
     State(app): State<App>,
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
 ) -> Result<Response, Error> {
     Ok(plain(description(&app, &service, &id).await?))
@@ -141,7 +141,7 @@ pub(super) async fn inspect(
 /// `GET /sandboxes/{id}/diagnostics/summary`
 pub(super) async fn summary(
     State(app): State<App>,
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Error> {

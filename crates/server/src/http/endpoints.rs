@@ -13,7 +13,7 @@ use http::{HeaderMap, header};
 use lifecycle::Service;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::audit::Acting;
+use super::audit::CallerService;
 use super::extract::{OfSandbox, RawQuery};
 use super::{App, Error};
 use crate::ingress;
@@ -21,7 +21,7 @@ use crate::ingress;
 /// `GET /sandboxes/{id}/endpoints/{port}`
 pub(super) async fn get(
     State(app): State<App>,
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
     Path((_, port)): Path<(String, String)>,
     RawQuery(query): RawQuery,

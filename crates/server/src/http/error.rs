@@ -85,7 +85,7 @@ pub enum Error {
         "a web page may call a server without API keys only if server.cors_origins names its origin; programs must ask for localhost or a loopback address"
     )]
     StrangePage,
-    /// Too many requests in work.
+    /// Too many requests in flight.
     #[error("the server has no room for another request now; try again")]
     Full,
     /// No such route.

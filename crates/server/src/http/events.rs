@@ -18,7 +18,7 @@ use lifecycle::event::AuditQuery;
 use lifecycle::{Live, Subscription};
 use tokio_util::sync::CancellationToken;
 
-use super::audit::Acting;
+use super::audit::CallerService;
 use super::extract::RawQuery;
 use super::{App, Error, wire};
 
@@ -33,7 +33,7 @@ const AUDIT_MAX: u64 = 1000;
 /// `GET /events`
 pub(super) async fn stream(
     State(app): State<App>,
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     RawQuery(query): RawQuery,
     headers: HeaderMap,
 ) -> Result<Sse<impl Stream<Item = Result<Frame, Infallible>>>, Error> {
@@ -116,7 +116,7 @@ fn frame(event: &LifecycleEvent) -> Frame {
 
 /// `GET /audit-events`
 pub(super) async fn audit(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     RawQuery(query): RawQuery,
 ) -> Result<Json<ListAuditEventsResponse>, Error> {
     let query = audit_query(&query)?;

@@ -88,7 +88,7 @@ pub(super) async fn authenticate(
     response
 }
 
-/// Refuses requests beyond the number the operator allows in work at once.
+/// Refuses requests beyond the number the operator allows in flight at once.
 pub(super) async fn limit(State(app): State<App>, request: Request, next: Next) -> Response {
     let Some(room) = &app.0.room else {
         return next.run(request).await;

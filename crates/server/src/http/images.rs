@@ -25,7 +25,7 @@ use lifecycle::event::AuditEntry;
 use tokio::sync::mpsc;
 use tokio_util::io::{ReaderStream, StreamReader};
 
-use super::audit::Acting;
+use super::audit::CallerService;
 use super::events::HEARTBEAT;
 use super::extract::{BODY_PATIENCE, RawQuery, Whole};
 use super::{App, Error, audit};
@@ -38,7 +38,9 @@ const REPORTS: usize = 64;
 const ARCHIVE_BYTES: usize = 256 * 1024;
 
 /// `GET /images`
-pub(super) async fn list(Acting(service): Acting) -> Result<Json<ListImagesResponse>, Error> {
+pub(super) async fn list(
+    CallerService(service): CallerService,
+) -> Result<Json<ListImagesResponse>, Error> {
     let (images, usage) = service.images().await.map_err(Error::Image)?;
     let usage = usage.map(|usage| ImageUsage {
         layers_bytes: usage.layers_bytes,
@@ -64,8 +66,8 @@ fn wire(image: Image) -> api::inventory::Image {
 /// `POST /images/pull`
 pub(super) async fn pull(
     State(app): State<App>,
-    Acting(service): Acting,
-    Extension(begun): Extension<audit::Begun>,
+    CallerService(service): CallerService,
+    Extension(pending): Extension<audit::PendingAudit>,
     Whole(body): Whole,
 ) -> Result<Response, Error> {
     let request: PullImageRequest =
@@ -82,7 +84,7 @@ pub(super) async fn pull(
     app.0
         .spawner
         .clone()
-        .spawn("pull", run_pull(app, service, request, begun, events));
+        .spawn("pull", run_pull(app, service, request, pending, events));
     // What fails before anything has come is an answer like any other.
     let first = match stream.recv().await {
         Some(Ok(event)) => event,
@@ -90,7 +92,10 @@ pub(super) async fn pull(
         None => return Err(Error::from(lifecycle::Error::ShuttingDown)),
     };
     let frames = Sse::new(frames(first, stream)).keep_alive(KeepAlive::new().interval(HEARTBEAT));
-    let told = (Extension(audit::Target(uri)), Extension(audit::Later));
+    let told = (
+        Extension(audit::Target(uri)),
+        Extension(audit::RecordsItself),
+    );
     Ok((told, frames).into_response())
 }
 
@@ -101,7 +106,7 @@ async fn run_pull(
     app: App,
     service: Service,
     request: PullImageRequest,
-    begun: audit::Begun,
+    pending: audit::PendingAudit,
     events: mpsc::Sender<Report>,
 ) {
     let (progress, mut reports) = mpsc::channel(REPORTS);
@@ -149,7 +154,7 @@ async fn run_pull(
         Some(Err(error)) => return drop(events.send(Err(error)).await),
         None => (audit::CANCELLED, None),
     };
-    audit::end(&app, begun, uri.clone(), told).await;
+    audit::end(&app, pending, uri.clone(), told).await;
     if let Some(last) = last {
         let _ = events.send(Ok(last)).await;
     }
@@ -188,7 +193,7 @@ fn frames(
 
 /// `POST /images/import`
 pub(super) async fn import(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     RawQuery(query): RawQuery,
     body: Body,
 ) -> Result<Response, Error> {
@@ -214,7 +219,7 @@ fn pieces(body: Body) -> impl Stream<Item = std::io::Result<Bytes>> {
 
 /// `GET /images/export`
 pub(super) async fn export(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     RawQuery(query): RawQuery,
 ) -> Result<Response, Error> {
     let query = Query::parse(&query).map_err(|problem| Error::query(vec![problem]))?;
@@ -230,7 +235,7 @@ pub(super) async fn export(
 
 /// `DELETE /images/{reference}`
 pub(super) async fn remove(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     Path(reference): Path<String>,
 ) -> Result<StatusCode, Error> {
     let removal = service.remove_image(&reference);
@@ -239,7 +244,9 @@ pub(super) async fn remove(
 }
 
 /// `POST /images/prune`
-pub(super) async fn prune(Acting(service): Acting) -> Result<Json<PruneImagesResponse>, Error> {
+pub(super) async fn prune(
+    CallerService(service): CallerService,
+) -> Result<Json<PruneImagesResponse>, Error> {
     let gone = service.prune_images().await.map_err(Error::Image)?;
     Ok(Json(PruneImagesResponse {
         images: gone.images,

@@ -15,9 +15,6 @@ use super::extract::Whole;
 use super::{App, Error};
 use crate::metrics::Metrics;
 
-/// The version of the contract that this server speaks.
-const CONTRACT_VERSION: &str = "1.1.1";
-
 /// `GET /health`: 200 only when a sandbox could be made and would be remembered.
 pub(super) async fn health(State(app): State<App>) -> Response {
     let health = app.0.control.health().await;
@@ -44,7 +41,7 @@ pub(super) async fn health(State(app): State<App>) -> Response {
 /// `GET /version`
 pub(super) async fn version() -> Json<Version> {
     Json(Version {
-        version: CONTRACT_VERSION.to_owned(),
+        version: api::spec::PROTOCOL_VERSION.to_owned(),
     })
 }
 

@@ -16,7 +16,7 @@ use axum::{Extension, Json};
 use http::{HeaderMap, StatusCode, header};
 use lifecycle::{Page, Sandbox, SandboxFilter, Service};
 
-use super::audit::{self, Acting};
+use super::audit::{self, CallerService};
 use super::extract::{OfSandbox, RawQuery, Whole};
 use super::{Error, create as creation, wire};
 
@@ -25,7 +25,7 @@ const IDEMPOTENCY_KEY_MAX: usize = 255;
 
 /// `POST /sandboxes`
 pub(super) async fn create(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     headers: HeaderMap,
     Whole(body): Whole,
 ) -> Result<Response, Error> {
@@ -42,7 +42,7 @@ pub(super) async fn create(
 
 /// `GET /sandboxes`
 pub(super) async fn list(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     RawQuery(query): RawQuery,
 ) -> Result<Json<ListSandboxesResponse>, Error> {
     let query = ListSandboxesQuery::parse(&query).map_err(Error::query)?;
@@ -82,7 +82,7 @@ fn find(service: &Service, query: &ListSandboxesQuery) -> Page<Arc<Sandbox>> {
 
 /// `GET /sandboxes/{id}`
 pub(super) async fn get(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
 ) -> Result<Json<api::sandbox::Sandbox>, Error> {
     Ok(Json(wire::sandbox(&*service.get(&id)?)))
@@ -90,7 +90,7 @@ pub(super) async fn get(
 
 /// `PATCH /sandboxes/{id}/metadata`
 pub(super) async fn patch_metadata(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
     Whole(body): Whole,
 ) -> Result<Json<api::sandbox::Sandbox>, Error> {
@@ -106,7 +106,7 @@ pub(super) async fn patch_metadata(
 
 /// `DELETE /sandboxes/{id}`
 pub(super) async fn delete(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
 ) -> Result<StatusCode, Error> {
     service.delete(&id).await?;
@@ -115,7 +115,7 @@ pub(super) async fn delete(
 
 /// `POST /sandboxes/{id}/pause`
 pub(super) async fn pause(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
 ) -> Result<StatusCode, Error> {
     service.pause(&id).await?;
@@ -124,7 +124,7 @@ pub(super) async fn pause(
 
 /// `POST /sandboxes/{id}/resume`
 pub(super) async fn resume(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
 ) -> Result<StatusCode, Error> {
     service.resume(&id).await?;
@@ -133,7 +133,7 @@ pub(super) async fn resume(
 
 /// `POST /sandboxes/{id}/renew-expiration`
 pub(super) async fn renew(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
     Whole(body): Whole,
 ) -> Result<Json<RenewSandboxExpirationResponse>, Error> {

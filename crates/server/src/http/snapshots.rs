@@ -8,13 +8,13 @@ use axum::{Extension, Json};
 use http::{StatusCode, header};
 use lifecycle::{Page, SnapshotFilter};
 
-use super::audit::{self, Acting};
+use super::audit::{self, CallerService};
 use super::extract::{OfSandbox, OfSnapshot, RawQuery, Whole};
 use super::{Error, wire};
 
 /// `POST /sandboxes/{id}/snapshots`
 pub(super) async fn create(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
     Whole(body): Whole,
 ) -> Result<Response, Error> {
@@ -30,7 +30,7 @@ pub(super) async fn create(
 
 /// `GET /snapshots`
 pub(super) async fn list(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     RawQuery(query): RawQuery,
 ) -> Result<Json<ListSnapshotsResponse>, Error> {
     let query = ListSnapshotsQuery::parse(&query).map_err(Error::query)?;
@@ -74,7 +74,7 @@ fn filter(query: ListSnapshotsQuery) -> Option<SnapshotFilter> {
 
 /// `GET /snapshots/{id}`
 pub(super) async fn get(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSnapshot(id): OfSnapshot,
 ) -> Result<Json<api::snapshot::Snapshot>, Error> {
     Ok(Json(wire::snapshot(&*service.get_snapshot(&id)?)))
@@ -82,7 +82,7 @@ pub(super) async fn get(
 
 /// `DELETE /snapshots/{id}`
 pub(super) async fn delete(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSnapshot(id): OfSnapshot,
 ) -> Result<StatusCode, Error> {
     service.delete_snapshot(&id).await?;

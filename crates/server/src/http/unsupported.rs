@@ -3,13 +3,13 @@
 
 use api::error::ErrorCode;
 
-use super::audit::Acting;
+use super::audit::CallerService;
 use super::extract::OfSandbox;
 use super::{Error, not_supported};
 
 /// `/sandboxes/{id}/networkpolicy`
 pub(super) async fn network_policy(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
 ) -> Result<(), Error> {
     service.get(&id)?;

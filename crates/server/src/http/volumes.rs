@@ -10,19 +10,24 @@ use axum::{Extension, Json};
 use http::StatusCode;
 use lifecycle::backend::NamedVolume;
 
-use super::audit::Acting;
+use super::audit::CallerService;
 use super::extract::{RawQuery, Whole};
 use super::{Error, audit};
 
 /// `GET /volumes`
-pub(super) async fn list(Acting(service): Acting) -> Result<Json<ListVolumesResponse>, Error> {
+pub(super) async fn list(
+    CallerService(service): CallerService,
+) -> Result<Json<ListVolumesResponse>, Error> {
     let volumes = service.volumes().await.map_err(Error::Volume)?;
     let items = volumes.into_iter().map(wire).collect();
     Ok(Json(ListVolumesResponse { items }))
 }
 
 /// `POST /volumes`
-pub(super) async fn create(Acting(service): Acting, Whole(body): Whole) -> Result<Response, Error> {
+pub(super) async fn create(
+    CallerService(service): CallerService,
+    Whole(body): Whole,
+) -> Result<Response, Error> {
     let body: CreateVolumeRequest =
         json::from_slice(&body).map_err(|problem| Error::body(vec![problem]))?;
     let creation = service.create_volume(&body.name);
@@ -33,7 +38,7 @@ pub(super) async fn create(Acting(service): Acting, Whole(body): Whole) -> Resul
 
 /// `DELETE /volumes/{name}`
 pub(super) async fn remove(
-    Acting(service): Acting,
+    CallerService(service): CallerService,
     Path(name): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Result<StatusCode, Error> {

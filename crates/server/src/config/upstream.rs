@@ -35,7 +35,7 @@ const NO_REDIS: &str = "renewals are kept in the store; no Redis is needed";
 const NO_CLUSTER: &str = "there is no Kubernetes backend yet";
 const NO_GATEWAY: &str = "endpoints go through this server's own proxy";
 const NO_EGRESS: &str =
-    "outbound policies are not enforced yet, and requests with a networkPolicy are refused";
+    "outbound policies by target are not enforced yet, and requests with such rules are refused";
 const NO_POOL: &str = "the store needs few connections, and their number and patience are fixed";
 const NO_PORTS: &str = "sandboxes publish no ports on the host; the proxy reaches them inside";
 

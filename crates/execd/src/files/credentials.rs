@@ -1,4 +1,4 @@
-//! On whose behalf a request touches the disk, and on which thread.
+//! The user whose rights a request reads and writes files with, and the thread it does so on.
 //!
 //! Without an identity the work runs on the runtime's blocking pool with the daemon's own rights.
 //! Under `/v1/filesystem/{uid}/{gid}` it runs on a thread of its own whose *filesystem* ids,
@@ -24,15 +24,15 @@ use super::{
 };
 use crate::{identity::Accounts, state::Shared, sys::fscred};
 
-/// Who asks.
+/// The user that a request reads and writes files as.
 #[derive(Clone)]
-pub(super) struct Caller {
+pub(super) struct FileUser {
     shared: Arc<Shared>,
     identity: Option<(u32, u32)>,
 }
 
-/// What a piece of work knows about its caller while it runs.
-pub(super) struct Session {
+/// What work on files knows about its user while it runs.
+pub(super) struct FileAccess {
     shared: Arc<Shared>,
     home: Option<PathBuf>,
     pub(super) accounts: Arc<Accounts>,
@@ -40,22 +40,22 @@ pub(super) struct Session {
     pub(super) may_give_away: bool,
 }
 
-impl Session {
+impl FileAccess {
     /// The absolute path the client means.
     pub(super) fn resolve(&self, raw: impl AsRef<OsStr>) -> Result<PathBuf> {
         path::resolve(raw.as_ref(), &self.shared.environment, self.home.as_deref())
     }
 }
 
-impl Caller {
+impl FileUser {
     pub(super) fn new(shared: Arc<Shared>, identity: Option<(u32, u32)>) -> Self {
         Self { shared, identity }
     }
 
-    fn session(&self) -> Session {
+    fn access(&self) -> FileAccess {
         let accounts = accounts::current();
         let user = self.identity.and_then(|(uid, _)| accounts.user(uid));
-        Session {
+        FileAccess {
             shared: self.shared.clone(),
             home: user
                 .map(|user| user.home.clone())
@@ -66,37 +66,37 @@ impl Caller {
         }
     }
 
-    /// Runs `work` with the caller's rights.
+    /// Runs `work` with the user's rights.
     pub(super) async fn run<T, F>(&self, work: F) -> Result<T>
     where
         T: Send + 'static,
-        F: FnOnce(&Session) -> Result<T> + Send + 'static,
+        F: FnOnce(&FileAccess) -> Result<T> + Send + 'static,
     {
         if self.identity.is_some() {
             return self.run_apart(work)?.await.unwrap_or_else(|_| Err(lost()));
         }
-        let session = self.session();
-        tokio::task::spawn_blocking(move || work(&session))
+        let access = self.access();
+        tokio::task::spawn_blocking(move || work(&access))
             .await
             .unwrap_or_else(|_| Err(lost()))
     }
 
-    /// Runs `work` with the caller's rights on a thread of its own, for work that may wait long
+    /// Runs `work` with the user's rights on a thread of its own, for work that may wait long
     /// for the other end of the connection and so must not hold a place in the blocking pool.
     pub(super) fn run_apart<T, F>(&self, work: F) -> Result<oneshot::Receiver<Result<T>>>
     where
         T: Send + 'static,
-        F: FnOnce(&Session) -> Result<T> + Send + 'static,
+        F: FnOnce(&FileAccess) -> Result<T> + Send + 'static,
     {
         let (answer, receiver) = oneshot::channel();
-        let session = self.session();
+        let access = self.access();
         let identity = self.identity;
         std::thread::Builder::new()
             .name("files".into())
             .spawn(move || {
                 let result = identity
-                    .map_or(Ok(()), |who| assume(&session.accounts, who))
-                    .and_then(|()| work(&session));
+                    .map_or(Ok(()), |who| assume(&access.accounts, who))
+                    .and_then(|()| work(&access));
                 // The client may have gone; the work is done all the same.
                 let _ = answer.send(result);
             })
@@ -118,7 +118,7 @@ fn assume(accounts: &Accounts, (uid, gid): (u32, u32)) -> Result<()> {
     })
 }
 
-impl FromRequestParts<Arc<Shared>> for Caller {
+impl FromRequestParts<Arc<Shared>> for FileUser {
     type Rejection = Error;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self> {
