@@ -1,8 +1,8 @@
 //! How output becomes the texts of events.
 //!
 //! The present shape: a line with its ending is an event, and so is a fragment; all texts
-//! together are the output. The old shape, for clients from before 1.0: one event per
-//! line, ending stripped, `\r` ends a line too, an empty line is the text `"\n"`, and a
+//! together are the output. The old shape, for the clients that add the line ends themselves: one
+//! event per line, ending stripped, `\r` ends a line too, an empty line is the text `"\n"`, and a
 //! fragment waits for its line's end.
 
 use http::HeaderMap;
@@ -18,6 +18,19 @@ pub(crate) enum EventShape {
     Old,
 }
 
+/// The first version of each published client that wants the present shape; of the others it is 1.0.
+///
+/// Python joins stripped texts by line ends from 0.1.10 to 1.1.0 and so reads both shapes, but what
+/// builds on 0.1.15 joins the texts as they are (google-adk 2.13). The suites of Go 1.0 and Kotlin
+/// 1.0 compare texts without line ends.
+const PRESENT_SINCE: [(&str, Version); 3] = [
+    ("opensandbox-python-sdk", (0, 1, 11)),
+    ("opensandbox-go-sdk", (1, 1, 0)),
+    ("opensandbox-kotlin-sdk", (1, 1, 0)),
+];
+
+type Version = (u32, u32, u32);
+
 impl EventShape {
     /// By the client's name and version, such as `OpenSandbox-Python-SDK/0.1.10`.
     pub(crate) fn of(headers: &HeaderMap) -> Self {
@@ -28,15 +41,34 @@ impl EventShape {
         let is_old = agent.split_whitespace().any(|product| {
             product
                 .split_once('/')
-                .is_some_and(|(name, version)| is_client(name) && version.starts_with("0."))
+                .is_some_and(|(name, version)| is_older(name, version))
         });
         if is_old { Self::Old } else { Self::Present }
     }
 }
 
-fn is_client(name: &str) -> bool {
+/// Whether a product of a `User-Agent` is a published client from before the present shape.
+fn is_older(name: &str, version: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    name.starts_with("opensandbox-") && name.ends_with("-sdk")
+    if !name.starts_with("opensandbox-") || !name.ends_with("-sdk") {
+        return false;
+    }
+    let since = PRESENT_SINCE
+        .iter()
+        .find_map(|(client, since)| (*client == name).then_some(*since))
+        .unwrap_or((1, 0, 0));
+    parse_version(version).is_some_and(|version| version < since)
+}
+
+/// The numbers of a version such as `1.0.2` or `1.0.2-rc.1`.
+fn parse_version(text: &str) -> Option<Version> {
+    let core = text.split(['-', '+']).next().unwrap_or_default();
+    let mut numbers = core.split('.').map(|number| number.parse().ok());
+    Some((
+        numbers.next()??,
+        numbers.next().flatten().unwrap_or(0),
+        numbers.next().flatten().unwrap_or(0),
+    ))
 }
 
 /// The number of bytes at the end that begin a character whose rest has not come yet.
@@ -142,9 +174,28 @@ mod tests {
             headers.insert(USER_AGENT, agent.parse().unwrap());
             EventShape::of(&headers)
         };
-        assert_eq!(shape("OpenSandbox-Python-SDK/0.1.10"), EventShape::Old);
-        assert_eq!(shape("OpenSandbox-Python-SDK/1.1.1"), EventShape::Present);
-        assert_eq!(shape("curl/0.9"), EventShape::Present);
+        for old in [
+            "OpenSandbox-Python-SDK/0.1.10",
+            "OpenSandbox-JS-SDK/0.1.11",
+            "OpenSandbox-Go-SDK/1.0.2",
+            "OpenSandbox-Go-SDK/1.0.0-rc.1",
+            "OpenSandbox-Kotlin-SDK/1.0.12",
+            "OpenSandbox-CSharp-SDK/0.1",
+        ] {
+            assert_eq!(shape(old), EventShape::Old, "{old}");
+        }
+        for present in [
+            "OpenSandbox-Python-SDK/0.1.11",
+            "OpenSandbox-Python-SDK/0.1.16",
+            "OpenSandbox-Python-SDK/1.1.1",
+            "OpenSandbox-Go-SDK/1.1.0",
+            "OpenSandbox-Kotlin-SDK/1.1.0",
+            "OpenSandbox-JS-SDK/1.0.0",
+            "OpenSandbox-Go-SDK/unknown",
+            "curl/0.9",
+        ] {
+            assert_eq!(shape(present), EventShape::Present, "{present}");
+        }
         assert_eq!(EventShape::of(&HeaderMap::new()), EventShape::Present);
     }
 
