@@ -127,6 +127,16 @@ impl CreateSandboxRequest {
             .collect()
     }
 
+    /// The program and its arguments. One string alone is a command line, which is split as a shell
+    /// would: the published server does so (`["tail -f /dev/null"]`), and clients rely on it.
+    /// `None` where there is no entrypoint, or a quotation in it does not end.
+    pub fn entrypoint_words(&self) -> Option<Vec<String>> {
+        match self.entrypoint.as_deref()? {
+            [line] => shlex::split(line),
+            words => Some(words.to_vec()),
+        }
+    }
+
     /// The extension with this name.
     pub fn extension(&self, name: &str) -> Option<&str> {
         self.extensions.as_ref()?.get(name).map(String::as_str)

@@ -78,6 +78,19 @@ impl CreateSandboxRequest {
         if let Some(entrypoint) = &self.entrypoint {
             let code = ErrorCode::DockerInvalidEntrypoint;
             check_arguments(code, "entrypoint", entrypoint, &mut problems);
+            let words = self.entrypoint_words();
+            let has_program =
+                words.is_some_and(|words| words.first().is_some_and(|it| !it.is_empty()));
+            if let [line] = entrypoint.as_slice()
+                && !line.trim().is_empty()
+                && !has_program
+            {
+                problems.add_code(
+                    code,
+                    "entrypoint[0]",
+                    "is a command line that names no program, or in which a quotation does not end",
+                );
+            }
         }
         if let Some(policy) = &self.network_policy {
             check_rules("networkPolicy.egress", &policy.egress, &mut problems);

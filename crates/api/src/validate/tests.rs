@@ -24,6 +24,26 @@ fn problems_of(value: &Value) -> Vec<(String, &'static str)> {
         .collect()
 }
 
+#[test]
+fn one_string_of_an_entrypoint_is_split_as_a_shell_would() {
+    let words = |entrypoint: Value| {
+        let request: CreateSandboxRequest = read(&json!({"entrypoint": entrypoint}));
+        request.entrypoint_words()
+    };
+    let some = |words: &[&str]| Some(words.iter().map(|&it| it.to_owned()).collect::<Vec<_>>());
+    assert_eq!(
+        words(json!(["tail -f /dev/null"])),
+        some(&["tail", "-f", "/dev/null"])
+    );
+    assert_eq!(words(json!(["sh -c 'a  b'"])), some(&["sh", "-c", "a  b"]));
+    assert_eq!(words(json!(["sleep"])), some(&["sleep"]));
+    assert_eq!(
+        words(json!(["my program", "a b"])),
+        some(&["my program", "a b"])
+    );
+    assert_eq!(words(json!(null)), None);
+}
+
 /// A good request with one part replaced has exactly this problem.
 #[track_caller]
 #[expect(
@@ -127,6 +147,13 @@ fn each_rule_is_told_with_its_field_and_code() {
         "entrypoint[0]",
         DockerInvalidEntrypoint,
     );
+    for line in ["sh -c 'echo", "'' -f", "# nothing"] {
+        breaks(
+            json!({"entrypoint": [line]}),
+            "entrypoint[0]",
+            DockerInvalidEntrypoint,
+        );
+    }
     breaks(
         json!({"credentialProxy": {"enabled": true}}),
         "credentialProxy",

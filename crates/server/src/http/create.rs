@@ -41,7 +41,7 @@ pub(super) fn request(body: &CreateSandboxRequest) -> Result<CreateRequest, Erro
             .timeout
             .and_then(|seconds| u64::try_from(seconds).ok())
             .map(Duration::from_secs),
-        entrypoint: body.entrypoint.clone(),
+        entrypoint: body.entrypoint_words(),
         env: body.env_given(),
         metadata: body.metadata.clone().unwrap_or_default(),
         extensions: echoed(body),
