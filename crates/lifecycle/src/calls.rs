@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::id::{SandboxId, SnapshotId};
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{
@@ -17,7 +17,7 @@ use crate::backend::{
 };
 use crate::deadlines;
 use crate::error::Error;
-use crate::machine::Sight;
+use crate::machine::Observation;
 use crate::sandbox::Reason;
 use crate::shared::Shared;
 
@@ -25,20 +25,22 @@ use crate::shared::Shared;
 const PROGRESS: usize = 16;
 
 /// What a call tells its owner.
-pub(crate) struct Report {
+pub(crate) struct CallReport {
     /// The call's number, so that an owner that gave it up can tell.
-    pub(crate) ticket: u64,
-    pub(crate) news: News,
+    pub(crate) number: u64,
+    pub(crate) event: CallEvent,
 }
 
 /// How a call goes or went.
-pub(crate) enum News {
+pub(crate) enum CallEvent {
     /// The image is not here; a download begins.
-    NeedsPull,
-    /// How much of the download is done, in percent.
-    PullProgress(u64),
-    /// Its turn has come: the backend makes it now.
-    Starting,
+    PullNeeded,
+    /// How much of the download is done.
+    PullProgress {
+        percent: u64,
+    },
+    /// Its turn has come: the backend makes it now. Told only where it had to wait for that.
+    TurnCame,
     Made {
         created: Created,
         pulled: bool,
@@ -50,7 +52,7 @@ pub(crate) enum News {
     Paused(Result<(), Error>),
     Resumed(Result<(), Error>),
     Snapshotted(Result<SnapshotDetails, Error>),
-    Inspected(Sight),
+    Inspected(Observation),
     Deleted(Result<(), Error>),
 }
 
@@ -59,18 +61,16 @@ pub(crate) enum News {
 pub(crate) struct Call {
     pub(crate) shared: Arc<Shared>,
     pub(crate) id: SandboxId,
-    pub(crate) ticket: u64,
-    pub(crate) reports: mpsc::Sender<Report>,
+    pub(crate) number: u64,
+    pub(crate) reports: mpsc::Sender<CallReport>,
 }
 
 impl Call {
     /// Whether the owner was there to hear it.
-    async fn report(&self, news: News) -> bool {
+    async fn report(&self, event: CallEvent) -> bool {
+        let number = self.number;
         self.reports
-            .send(Report {
-                ticket: self.ticket,
-                news,
-            })
+            .send(CallReport { number, event })
             .await
             .is_ok()
     }
@@ -80,66 +80,89 @@ impl Call {
     }
 
     /// Pulls if needed and creates. Cancelling ends everything but the creation itself, which
-    /// is not safe to drop half-way.
-    pub(crate) fn make(self, spec: Spec, clean_first: bool, cancel: CancellationToken) {
+    /// is not safe to drop half-way. Answers whether its turn has come already.
+    pub(crate) fn make(self, spec: Spec, clean_first: bool, cancel: CancellationToken) -> bool {
+        // What must be cleaned up first would keep its turn from others.
+        let turn = (!clean_first).then(|| self.shared.creations.clone().try_acquire_owned());
+        let turn = turn.and_then(Result::ok);
+        let has_turn = turn.is_some();
         self.shared.clone().tasks.spawn(async move {
             let cancelled = Error::NotFound(self.id.clone());
             let prepared = tokio::select! {
-                prepared = self.prepare(&spec, clean_first) => prepared,
+                prepared = self.prepare(&spec, clean_first, turn) => prepared,
                 () = cancel.cancelled() => Err((Reason::ContainerStartFailed, cancelled)),
             };
-            let news = match prepared {
-                Err((reason, error)) => News::MakeFailed { reason, error },
+            let event = match prepared {
+                Err((reason, error)) => CallEvent::MakeFailed { reason, error },
                 Ok(prepared) => match self.backend().create(spec).await {
-                    Ok(created) => News::Made {
+                    Ok(created) => CallEvent::Made {
                         created,
                         pulled: prepared.pulled,
                     },
-                    Err(error) => News::MakeFailed {
+                    Err(error) => CallEvent::MakeFailed {
                         reason: reason_of(&error),
                         error: error.into(),
                     },
                 },
             };
-            let is_made = matches!(news, News::Made { .. });
-            if !self.report(news).await && is_made && !self.shared.stop.is_cancelled() {
+            let is_made = matches!(event, CallEvent::Made { .. });
+            if !self.report(event).await && is_made && !self.shared.stop.is_cancelled() {
                 discard(self.shared.clone(), self.id.clone());
             }
         });
+        has_turn
+    }
+
+    /// Reports that it cannot be made, without asking the backend.
+    pub(crate) fn refuse_make(self, error: Error) {
+        let event = CallEvent::MakeFailed {
+            reason: Reason::ContainerStartFailed,
+            error,
+        };
+        let number = self.number;
+        // The channel of an owner without a call under way is empty.
+        let _ = self.reports.try_send(CallReport { number, event });
     }
 
     async fn prepare(
         &self,
         spec: &Spec,
         clean_first: bool,
-    ) -> Result<Prepared<'_>, (Reason, Error)> {
+        mut turn: Option<OwnedSemaphorePermit>,
+    ) -> Result<Prepared, (Reason, Error)> {
         if clean_first {
             let removed = self.backend().delete(&self.id, Duration::ZERO).await;
             removed.map_err(|error| (Reason::ContainerStartFailed, error.into()))?;
         }
-        let pulled = self
-            .ensure_image(&spec.source, spec.platform.as_ref())
-            .await?;
-        let permit = self.shared.creations.acquire().await;
-        let permit = permit.map_err(|_| (Reason::ContainerStartFailed, Error::ShuttingDown))?;
-        self.report(News::Starting).await;
+        let platform = spec.platform.as_ref();
+        let is_local = self.backend().is_local(&spec.source, platform);
+        // An answer that does not come is treated as no.
+        let pulled = tokio::time::timeout(deadlines::IS_LOCAL, is_local).await != Ok(true);
+        if pulled {
+            turn = None;
+            self.pull(&spec.source, platform).await?;
+        }
+        let turn = match turn {
+            Some(turn) => turn,
+            None => {
+                let turn = self.shared.creations.clone().acquire_owned().await;
+                let turn = turn.map_err(|_| (Reason::ContainerStartFailed, Error::ShuttingDown))?;
+                self.report(CallEvent::TurnCame).await;
+                turn
+            }
+        };
         Ok(Prepared {
             pulled,
-            _permit: permit,
+            _turn: turn,
         })
     }
 
-    async fn ensure_image(
+    async fn pull(
         &self,
         source: &Source,
         platform: Option<&Platform>,
-    ) -> Result<bool, (Reason, Error)> {
-        let is_local = self.backend().is_local(source, platform);
-        // An answer that does not come is treated as no.
-        if tokio::time::timeout(deadlines::IS_LOCAL, is_local).await == Ok(true) {
-            return Ok(false);
-        }
-        self.report(News::NeedsPull).await;
+    ) -> Result<(), (Reason, Error)> {
+        self.report(CallEvent::PullNeeded).await;
         let (progress, mut reports) = mpsc::channel(PROGRESS);
         let pull = self.backend().pull(source, platform, progress);
         let watch = async {
@@ -148,8 +171,8 @@ impl Call {
                 match report {
                     PullProgress::Resolved { total_bytes, .. } => total = total_bytes,
                     PullProgress::Downloaded { bytes } if total > 0 => {
-                        self.report(News::PullProgress((bytes * 100 / total).min(100)))
-                            .await;
+                        let percent = (bytes * 100 / total).min(100);
+                        self.report(CallEvent::PullProgress { percent }).await;
                     }
                     PullProgress::Downloaded { .. } | PullProgress::Unpacked { .. } => {}
                 }
@@ -161,7 +184,7 @@ impl Call {
             () = watch => unreachable!("watching never ends by itself"),
         };
         match pulled {
-            Ok(Ok(())) => Ok(true),
+            Ok(Ok(())) => Ok(()),
             Ok(Err(error)) => Err((reason_of(&error), error.into())),
             Err(_) => {
                 let error = Error::Timeout {
@@ -176,14 +199,14 @@ impl Call {
     pub(crate) fn pause(self) {
         self.shared.clone().tasks.spawn(async move {
             let result = self.backend().pause(&self.id).await.map_err(Error::from);
-            self.report(News::Paused(result)).await;
+            self.report(CallEvent::Paused(result)).await;
         });
     }
 
     pub(crate) fn resume(self) {
         self.shared.clone().tasks.spawn(async move {
             let result = self.backend().resume(&self.id).await.map_err(Error::from);
-            self.report(News::Resumed(result)).await;
+            self.report(CallEvent::Resumed(result)).await;
         });
     }
 
@@ -195,7 +218,7 @@ impl Call {
                 .await
                 .map_err(Error::from);
             let is_made = result.is_ok();
-            if !self.report(News::Snapshotted(result)).await && is_made {
+            if !self.report(CallEvent::Snapshotted(result)).await && is_made {
                 discard_snapshot(self.shared, snapshot);
             }
         });
@@ -203,14 +226,14 @@ impl Call {
 
     pub(crate) fn inspect(self) {
         self.shared.clone().tasks.spawn(async move {
-            let sight = match self.backend().inspect(&self.id).await {
+            let observation = match self.backend().inspect(&self.id).await {
                 Ok(Observed {
                     state, started_at, ..
-                }) => Sight::Found { state, started_at },
-                Err(backend::Error::NotFound(_)) => Sight::Gone,
-                Err(error) => Sight::Unknown(error.to_string()),
+                }) => Observation::Found { state, started_at },
+                Err(backend::Error::NotFound(_)) => Observation::Gone,
+                Err(error) => Observation::Unknown(error.to_string()),
             };
-            self.report(News::Inspected(sight)).await;
+            self.report(CallEvent::Inspected(observation)).await;
         });
     }
 
@@ -220,15 +243,15 @@ impl Call {
                 Ok(()) | Err(backend::Error::NotFound(_)) => Ok(()),
                 Err(error) => Err(Error::from(error)),
             };
-            self.report(News::Deleted(result)).await;
+            self.report(CallEvent::Deleted(result)).await;
         });
     }
 }
 
 /// What a creation holds while it creates.
-struct Prepared<'a> {
+struct Prepared {
     pulled: bool,
-    _permit: tokio::sync::SemaphorePermit<'a>,
+    _turn: OwnedSemaphorePermit,
 }
 
 /// Removes a sandbox that should not be there. If that fails, reconciliation finds it again.
@@ -236,11 +259,11 @@ pub(crate) fn discard(shared: Arc<Shared>, id: SandboxId) {
     shared.clone().tasks.spawn(async move {
         let removal = shared.backend.delete(&id, Duration::ZERO);
         match tokio::time::timeout(deadlines::DELETE, removal).await {
-            Ok(Ok(())) => tracing::info!(sandbox = %id, "removed a sandbox that was given up"),
+            Ok(Ok(())) => tracing::info!(sandbox_id = %id, "removed a sandbox that was given up"),
             Ok(Err(error)) => {
-                tracing::warn!(sandbox = %id, %error, "a sandbox that was given up is left over");
+                tracing::warn!(sandbox_id = %id, error = %api::error_chain(&error), "a sandbox that was given up is left over");
             }
-            Err(_) => tracing::warn!(sandbox = %id, "removing a given-up sandbox takes too long"),
+            Err(_) => tracing::warn!(sandbox_id = %id, "removing a given-up sandbox takes too long"),
         }
     });
 }
@@ -252,7 +275,7 @@ pub(crate) fn discard_snapshot(shared: Arc<Shared>, snapshot: SnapshotId) {
         match tokio::time::timeout(deadlines::DELETE_SNAPSHOT, removal).await {
             Ok(Ok(())) => tracing::info!(%snapshot, "removed a snapshot that was given up"),
             Ok(Err(error)) => {
-                tracing::warn!(%snapshot, %error, "a snapshot that was given up is left over");
+                tracing::warn!(%snapshot, error = %api::error_chain(&error), "a snapshot that was given up is left over");
             }
             Err(_) => tracing::warn!(%snapshot, "removing a given-up snapshot takes too long"),
         }

@@ -106,7 +106,7 @@ impl Clock for SystemClock {
     async fn wait_until(&self, deadline: Option<Timestamp>) {
         if let Err(error) = self.wait(deadline).await {
             // A timer that cannot be read is a broken kernel; expiry must go on all the same.
-            tracing::error!(%error, "the timer failed; falling back to a plain wait");
+            tracing::error!(error = %api::error_chain(&error), "the timer failed; falling back to a plain wait");
             let span = deadline.map(|at| at.duration_since(self.now()));
             let span = span
                 .and_then(|span| Duration::try_from(span).ok())

@@ -179,7 +179,7 @@ async fn begin(
         recipe: Some(recipe),
     };
     let by = audit.cloned();
-    owner::spawn(shared, record, owner::Origin::New { key, reply, by });
+    owner::spawn(shared, record, owner::TakeUp::Create { key, reply, by });
     answer.await.unwrap_or(Err(Error::ShuttingDown))
 }
 

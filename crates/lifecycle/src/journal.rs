@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
 
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -52,12 +53,12 @@ impl Journal {
         let (live, _) = broadcast::channel(LIVE);
         let (is_alive, ended) = watch::channel(());
         let last_event = Arc::new(AtomicI64::new(last_event));
-        let stage = Stage {
+        let publisher = Publisher {
             live: live.clone(),
             last_event: last_event.clone(),
         };
         tokio::spawn(async move {
-            run(store, inbox, stage, stop).await;
+            run(store, inbox, publisher, stop).await;
             drop(is_alive);
         });
         Journal {
@@ -78,13 +79,27 @@ impl Journal {
         while self.ended.clone().changed().await.is_ok() {}
     }
 
-    /// Writes a batch; returns when it is durable.
-    pub(crate) async fn write(&self, batch: Batch) -> Result<Outcome, Error> {
+    /// Writes a batch; the future is ready when it is durable. Where the queue has room the batch
+    /// is in it at once, before anybody waits for the future.
+    pub(crate) fn write(
+        &self,
+        batch: Batch,
+    ) -> impl Future<Output = Result<Outcome, Error>> + Send + use<> {
         let (answer, result) = oneshot::channel();
-        if self.entries.send(Entry { batch, answer }).await.is_err() {
-            return Err(Error::ShuttingDown);
+        let rest = match self.entries.try_send(Entry { batch, answer }) {
+            Ok(()) => None,
+            Err(TrySendError::Full(entry) | TrySendError::Closed(entry)) => {
+                Some((self.entries.clone(), entry))
+            }
+        };
+        async move {
+            if let Some((entries, entry)) = rest
+                && entries.send(entry).await.is_err()
+            {
+                return Err(Error::ShuttingDown);
+            }
+            result.await.unwrap_or(Err(Error::ShuttingDown))
         }
-        result.await.unwrap_or(Err(Error::ShuttingDown))
     }
 
     /// Writes a batch that nobody waits for; returns when it is queued.
@@ -102,8 +117,8 @@ impl Journal {
     }
 }
 
-/// Where durable events are shown.
-struct Stage {
+/// Where durable events are published.
+struct Publisher {
     live: broadcast::Sender<Arc<Event>>,
     last_event: Arc<AtomicI64>,
 }
@@ -111,7 +126,7 @@ struct Stage {
 async fn run(
     store: Arc<dyn Store>,
     mut inbox: mpsc::Receiver<Entry>,
-    stage: Stage,
+    publisher: Publisher,
     stop: CancellationToken,
 ) {
     let mut group = Vec::with_capacity(GROUP);
@@ -122,7 +137,7 @@ async fn run(
                 if count == 0 {
                     return;
                 }
-                commit(&*store, &mut group, &stage).await;
+                commit(&*store, &mut group, &publisher).await;
             }
             () = stop.cancelled() => {
                 // What is queued is still written; nothing new gets in.
@@ -135,7 +150,7 @@ async fn run(
     }
 }
 
-async fn commit(store: &dyn Store, group: &mut Vec<Entry>, stage: &Stage) {
+async fn commit(store: &dyn Store, group: &mut Vec<Entry>, publisher: &Publisher) {
     let (batches, answers): (Vec<_>, Vec<_>) = group
         .drain(..)
         .map(|entry| (entry.batch, entry.answer))
@@ -151,13 +166,13 @@ async fn commit(store: &dyn Store, group: &mut Vec<Entry>, stage: &Stage) {
             debug_assert_eq!(outcomes.len(), batches.len(), "one outcome a batch");
             for ((batch, answer), outcome) in batches.into_iter().zip(answers).zip(outcomes) {
                 if let Outcome::Written(ids) = &outcome {
-                    publish(batch, ids, stage);
+                    publish(batch, ids, publisher);
                 }
                 let _ = answer.send(Ok(outcome));
             }
         }
         Err(error) => {
-            tracing::error!(%error, batches = batches.len(), "the store refused a group of writes");
+            tracing::error!(error = %api::error_chain(&error), batches = batches.len(), "the store refused a group of writes");
             for answer in answers {
                 let _ = answer.send(Err(Error::Store(error.clone())));
             }
@@ -165,15 +180,15 @@ async fn commit(store: &dyn Store, group: &mut Vec<Entry>, stage: &Stage) {
     }
 }
 
-fn publish(batch: Batch, ids: &[EventId], stage: &Stage) {
+fn publish(batch: Batch, ids: &[EventId], publisher: &Publisher) {
     let events = batch.writes.into_iter().filter_map(|write| match write {
         Write::AppendEvent(event) => Some(event),
         _ => None,
     });
     for (mut event, id) in events.zip(ids) {
         event.id = *id;
-        stage.last_event.fetch_max(*id, Ordering::AcqRel);
+        publisher.last_event.fetch_max(*id, Ordering::AcqRel);
         // Nobody listening is fine.
-        let _ = stage.live.send(Arc::new(event));
+        let _ = publisher.live.send(Arc::new(event));
     }
 }

@@ -30,6 +30,13 @@ enum First {
     Refused(Error),
 }
 
+/// A write that has ended.
+pub(crate) struct Saved {
+    pub(crate) result: Result<(), Error>,
+    /// It was the first record of a new sandbox.
+    pub(crate) is_first: bool,
+}
+
 struct Waiting {
     version: u64,
     /// When `version` could not be written, this one will do as well.
@@ -58,7 +65,6 @@ pub(crate) struct Keeper {
     intent_version: Option<u64>,
     waiters: Vec<Waiting>,
     first: First,
-    must_answer: bool,
     is_removal: bool,
     /// A write that failed is not repeated by itself; see `retry`.
     has_failed: bool,
@@ -91,7 +97,6 @@ impl Keeper {
             } else {
                 First::Written
             },
-            must_answer: false,
             is_removal: false,
             has_failed: false,
         }
@@ -161,9 +166,8 @@ impl Keeper {
             return self.settle(self.version, &Ok(()));
         }
         let batch = self.batch(sandbox);
-        let journal = self.journal.clone();
         self.saving_version = self.version;
-        self.saving = Some(Box::pin(async move { journal.write(batch).await }));
+        self.saving = Some(Box::pin(self.journal.write(batch)));
     }
 
     fn batch(&mut self, sandbox: &Sandbox) -> Batch {
@@ -209,7 +213,7 @@ impl Keeper {
     }
 
     /// Waits for the write under way; how it went. For ever when there is none.
-    pub(crate) async fn saved(&mut self) -> Result<(), Error> {
+    pub(crate) async fn saved(&mut self) -> Saved {
         let result = match &mut self.saving {
             Some(saving) => saving.await,
             None => std::future::pending().await,
@@ -220,7 +224,8 @@ impl Keeper {
             Ok(Outcome::KeyTaken(_)) => Err(Error::KeyConflict),
             Err(error) => Err(error),
         };
-        if let First::Unknown = self.first {
+        let is_first = matches!(self.first, First::Unknown);
+        if is_first {
             self.first = match &result {
                 Ok(()) => First::Written,
                 Err(error) => First::Refused(error.clone()),
@@ -244,7 +249,7 @@ impl Keeper {
             self.events.drain(..surplus);
         }
         self.settle(self.saving_version, &result);
-        result
+        Saved { result, is_first }
     }
 
     /// Tells everyone who waited for changes up to `version`.
@@ -312,32 +317,5 @@ impl Keeper {
     /// Everything is durable.
     pub(crate) fn is_clean(&self) -> bool {
         self.saving.is_none() && self.version <= self.durable_version
-    }
-
-    /// The first record is durable.
-    pub(crate) fn is_recorded(&self) -> bool {
-        matches!(self.first, First::Written)
-    }
-
-    pub(crate) fn has_first_answer(&self) -> bool {
-        !matches!(self.first, First::Unknown)
-    }
-
-    /// Why the first record was refused.
-    pub(crate) fn first_error(&self) -> Option<Error> {
-        match &self.first {
-            First::Refused(error) => Some(error.clone()),
-            _ => None,
-        }
-    }
-
-    /// The client waits only for the record.
-    pub(crate) fn answer_when_recorded(&mut self) {
-        self.must_answer = true;
-    }
-
-    /// Whether that has come true.
-    pub(crate) fn must_answer(&mut self) -> bool {
-        self.is_recorded() && std::mem::take(&mut self.must_answer)
     }
 }

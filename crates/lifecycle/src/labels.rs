@@ -17,7 +17,7 @@ use crate::machine::after;
 use crate::sandbox::{Origin, Reason, Sandbox, State, Status, secret_text};
 
 /// The control plane it belongs to.
-pub const OWNER: &str = "opensandbox.io/owner";
+pub const CONTROL_PLANE: &str = "opensandbox.io/owner";
 /// The store it is recorded in.
 pub const STORE: &str = "opensandbox.io/store";
 /// Its id, for people who look with the engine's own tools.
@@ -44,7 +44,7 @@ struct Kept {
 }
 
 /// The labels of a new sandbox.
-pub(crate) fn of(sandbox: &Sandbox, owner: &str, store: &str) -> BTreeMap<String, String> {
+pub(crate) fn of(sandbox: &Sandbox, control_plane: &str, store: &str) -> BTreeMap<String, String> {
     let kept = Kept {
         tenant: sandbox.tenant.clone(),
         origin: sandbox.origin.clone(),
@@ -59,7 +59,7 @@ pub(crate) fn of(sandbox: &Sandbox, owner: &str, store: &str) -> BTreeMap<String
     };
     let record = serde_json::to_string(&kept).expect("maps have text keys, so this is valid JSON");
     BTreeMap::from([
-        (OWNER.to_owned(), owner.to_owned()),
+        (CONTROL_PLANE.to_owned(), control_plane.to_owned()),
         (STORE.to_owned(), store.to_owned()),
         (ID.to_owned(), sandbox.id.to_string()),
         (RECORD.to_owned(), record),
@@ -106,7 +106,8 @@ pub fn published(
     };
     let record = serde_json::to_string(&kept).expect("maps have text keys, so this is valid JSON");
     let mut labels = labels.clone();
-    labels.insert(OWNER.to_owned(), crate::Config::default().owner);
+    let control_plane = crate::Config::default().control_plane;
+    labels.insert(CONTROL_PLANE.to_owned(), control_plane);
     labels.insert(RECORD.to_owned(), record);
     labels
 }
@@ -167,7 +168,10 @@ mod tests {
             labels: published(&labels, "python:3.11", now),
             started_at: Some(now),
         };
-        assert_eq!(observed.labels[OWNER], crate::Config::default().owner);
+        assert_eq!(
+            observed.labels[CONTROL_PLANE],
+            crate::Config::default().control_plane
+        );
         let sandbox = adopt(&observed, now).unwrap();
         assert_eq!(
             sandbox.metadata,

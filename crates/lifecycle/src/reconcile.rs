@@ -33,7 +33,7 @@ const KEEP_AUDIT: u32 = 1_000_000;
 
 /// Whose sandboxes are ours.
 pub(crate) struct Identity<'a> {
-    pub(crate) owner: &'a str,
+    pub(crate) control_plane: &'a str,
     pub(crate) store: &'a str,
     /// Sandboxes of a lost store are taken over only by a store that is new itself.
     pub(crate) is_settled: bool,
@@ -65,7 +65,7 @@ pub(crate) fn compare(known: &Known, observed: &[Observed], us: &Identity<'_>) -
             continue;
         }
         let label = |name: &str| sandbox.labels.get(name).map(String::as_str);
-        if label(labels::OWNER) != Some(us.owner) {
+        if label(labels::CONTROL_PLANE) != Some(us.control_plane) {
             continue;
         }
         let is_half_made = sandbox.state == ObservedState::Incomplete;
@@ -110,7 +110,7 @@ pub(crate) async fn once(shared: &Arc<Shared>, is_settled: bool) -> Result<(), E
         .map(|s| (s.id.clone(), (s.status.state, s.status.reason)))
         .collect();
     let us = Identity {
-        owner: &shared.config.owner,
+        control_plane: &shared.config.control_plane,
         store: &shared.identity,
         is_settled,
     };
@@ -149,18 +149,18 @@ async fn repair(shared: &Arc<Shared>, finding: &Finding, observed: &[Observed]) 
             calls::discard(shared.clone(), id.clone());
         }
         Finding::Foreign(id) => {
-            tracing::debug!(sandbox = %id, "left alone: it belongs to another store");
+            tracing::debug!(sandbox_id = %id, "left alone: it belongs to another store");
         }
         Finding::Adopt(id) => {
             let found = observed.iter().find(|o| o.id == *id);
             match found.and_then(|o| labels::adopt(o, shared.clock.now())) {
                 Some(sandbox) => {
-                    tracing::info!(sandbox = %id, "adopted: its store was lost");
+                    tracing::info!(sandbox_id = %id, "adopted: its store was lost");
                     let record = SandboxRecord {
                         sandbox,
                         recipe: None,
                     };
-                    owner::spawn(shared, record, owner::Origin::Adopted);
+                    owner::spawn(shared, record, owner::TakeUp::Adopt);
                 }
                 None => {
                     let message = "Found without a record and without readable labels; left alone";
@@ -172,7 +172,7 @@ async fn repair(shared: &Arc<Shared>, finding: &Finding, observed: &[Observed]) 
 }
 
 async fn tell(shared: &Shared, id: &SandboxId, reason: &str, message: &str) {
-    tracing::info!(sandbox = %id, reason, message, "reconciliation");
+    tracing::info!(sandbox_id = %id, reason, message, "reconciliation");
     let event = Event {
         id: 0,
         at: shared.clock.now(),
@@ -227,7 +227,7 @@ async fn mend_snapshot(
             let message = "The snapshot could not be removed yet";
             let before = mend(SnapshotState::Ready, "snapshot_runtime_ready", message);
             if let Err(error) = snapshots::finish_deletion(shared, &before, snapshot, None).await {
-                tracing::warn!(snapshot = %snapshot.id, %error, "could not be removed yet");
+                tracing::warn!(snapshot = %snapshot.id, error = %api::error_chain(&error), "could not be removed yet");
             }
             return Ok(());
         }
@@ -311,7 +311,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, is_settled: bool) -> bool {
             shared.journal.write(batch).await.is_ok()
         }
         Err(error) => {
-            tracing::warn!(%error, "could not reconcile; trying again later");
+            tracing::warn!(error = %api::error_chain(&error), "could not reconcile; trying again later");
             is_settled
         }
     }

@@ -39,7 +39,7 @@ use crate::timers::Timers;
 pub struct Config {
     /// Names this control plane on a backend that several may share. Only sandboxes that carry
     /// this name are adopted, repaired or removed.
-    pub owner: String,
+    pub control_plane: String,
     /// How long PID 1 may take to end on deletion before it is killed.
     pub stop_grace: Duration,
     /// At least this long between two renewals by access of one sandbox.
@@ -51,7 +51,7 @@ pub struct Config {
 impl Default for Config {
     fn default() -> Config {
         Config {
-            owner: "opensandbox".to_owned(),
+            control_plane: "opensandbox".to_owned(),
             // As the reference: deletion kills at once.
             stop_grace: Duration::ZERO,
             renew_on_access_interval: Duration::from_secs(60),
@@ -127,7 +127,7 @@ impl ControlPlane {
             "taking up what is recorded"
         );
         for record in contents.sandboxes {
-            owner::spawn(&shared, record, owner::Origin::Stored);
+            owner::spawn(&shared, record, owner::TakeUp::Restore);
         }
         // Listening begins before the comparison, so that no change falls between.
         let events = shared.backend.events();

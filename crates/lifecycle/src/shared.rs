@@ -32,7 +32,7 @@ pub(crate) struct Shared {
     pub(crate) identity: String,
     pub(crate) snapshots: Snapshots,
     /// One permit for each creation that the backend takes at once.
-    pub(crate) creations: Semaphore,
+    pub(crate) creations: Arc<Semaphore>,
     /// Every task that must have ended before the journal may.
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
@@ -71,7 +71,7 @@ pub(crate) struct Parts {
 
 impl Shared {
     pub(crate) fn new(parts: Parts, snapshots: Snapshots) -> Shared {
-        let creations = Semaphore::new(parts.backend.creations_max().max(1));
+        let creations = Arc::new(Semaphore::new(parts.backend.creations_max().max(1)));
         Shared {
             config: parts.config,
             backend: parts.backend,

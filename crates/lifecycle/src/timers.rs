@@ -1,150 +1,204 @@
-//! One structure for the lifetimes of all sandboxes: an ordered map of deadlines and one timer
-//! for the earliest.
+//! The expiry timers of all sandboxes: an ordered map of deadlines and one task that waits for
+//! the earliest.
 //!
 //! Decides nothing. A deadline that passes is told to the sandbox's owner task together with the
-//! order it was set by; the owner ignores it if the sandbox has been renewed since. So a
-//! renewal that is acknowledged can never lose against an expiry under way.
+//! number of the setting it was set by; what is told of an older setting is ignored. So a renewal
+//! that is acknowledged can never lose against an expiry under way.
 //!
 //! When the wall clock is set, the deadlines move by the same amount: what was promised is a
 //! lifetime. Whoever sets the clock neither kills sandboxes nor makes them immortal.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use api::id::SandboxId;
 use jiff::{SignedDuration, Timestamp};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::clock::Clock;
 
-/// Orders waiting for the timer task. Each is a few words; the task handles thousands a
-/// millisecond, and senders wait when it is full.
-const QUEUE: usize = 1024;
-
 /// Wall clocks are slewed and read a moment after the uptime: smaller differences are no jump.
 const SMALLEST_JUMP: SignedDuration = SignedDuration::from_secs(1);
 
-/// What the timer tells an owner. A later one replaces an earlier one and says all it said.
+/// What a timer tells an owner. A later one replaces an earlier one and says all it said.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Alarm {
-    /// The order it is for; an owner that has given a newer one ignores it.
-    pub(crate) ticket: u64,
-    /// The deadline, which differs from what was ordered when the clock has been set since.
-    pub(crate) at: Timestamp,
+    /// The number of the setting it is for.
+    setting: u64,
+    /// The deadline, which differs from what was set when the clock has been set since.
+    pub(crate) deadline: Timestamp,
     /// The deadline has passed.
     pub(crate) is_due: bool,
 }
 
-/// The way to the timer task.
-#[derive(Debug, Clone)]
-pub(crate) struct Timers {
-    orders: mpsc::Sender<Order>,
-}
-
-#[derive(Debug)]
-struct Order {
+/// The expiry timer of one sandbox, as its owner task holds it.
+pub(crate) struct ExpiryTimer {
+    timers: Timers,
     id: SandboxId,
-    /// `None` takes the sandbox's deadline away.
-    deadline: Option<Timestamp>,
-    bell: Bell,
+    setting: u64,
+    sender: watch::Sender<Alarm>,
+    alarms: watch::Receiver<Alarm>,
 }
 
-/// How to tell an owner.
-#[derive(Debug, Clone)]
-pub(crate) struct Bell {
-    /// The owner's number for this order.
-    pub(crate) ticket: u64,
-    pub(crate) sender: watch::Sender<Alarm>,
-}
-
-impl Bell {
-    fn ring(&self, at: Timestamp, is_due: bool) {
-        self.sender.send_replace(Alarm {
-            ticket: self.ticket,
-            at,
-            is_due,
-        });
+impl ExpiryTimer {
+    /// Sets, moves or takes away the deadline.
+    pub(crate) fn set(&mut self, deadline: Option<Timestamp>) {
+        self.setting += 1;
+        let waker = Waker {
+            setting: self.setting,
+            sender: self.sender.clone(),
+        };
+        self.timers.set(&self.id, deadline, waker);
     }
+
+    /// What the timer tells next about the deadline that was set last. Safe to cancel.
+    pub(crate) async fn alarm(&mut self) -> Alarm {
+        loop {
+            // The sender is held here, so the channel stays open.
+            let _ = self.alarms.changed().await;
+            let alarm = *self.alarms.borrow_and_update();
+            if alarm.setting == self.setting {
+                return alarm;
+            }
+        }
+    }
+}
+
+/// The timers of all sandboxes. Clones share them.
+#[derive(Clone)]
+pub(crate) struct Timers(Arc<Shared>);
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    // Held for a few map operations, never across an await.
+    deadlines: Mutex<Deadlines>,
+    /// The earliest deadline has become earlier.
+    is_earlier: Notify,
 }
 
 impl Timers {
     /// Starts the timer task, which ends with `stop`.
     pub(crate) fn start(clock: Arc<dyn Clock>, stop: CancellationToken) -> Timers {
-        let (orders, inbox) = mpsc::channel(QUEUE);
-        tokio::spawn(Task::new(clock).run(inbox, stop));
-        Timers { orders }
-    }
-
-    /// Sets, moves or takes away the deadline of a sandbox.
-    pub(crate) async fn set(&self, id: SandboxId, deadline: Option<Timestamp>, bell: Bell) {
-        // The task ends only at shutdown, when no deadline matters any more.
-        let _ = self.orders.send(Order { id, deadline, bell }).await;
-    }
-}
-
-struct Task {
-    clock: Arc<dyn Clock>,
-    by_time: BTreeSet<(Timestamp, SandboxId)>,
-    by_id: HashMap<SandboxId, (Timestamp, Bell)>,
-    /// Wall time minus uptime: changes only when somebody sets the clock.
-    offset: SignedDuration,
-}
-
-impl Task {
-    fn new(clock: Arc<dyn Clock>) -> Task {
-        let offset = offset(&*clock);
-        Task {
-            clock,
+        let deadlines = Deadlines {
             by_time: BTreeSet::new(),
             by_id: HashMap::new(),
-            offset,
+            offset: offset(&*clock),
+        };
+        let timers = Timers(Arc::new(Shared {
+            clock,
+            deadlines: Mutex::new(deadlines),
+            is_earlier: Notify::new(),
+        }));
+        tokio::spawn(timers.clone().run(stop));
+        timers
+    }
+
+    /// A timer for a sandbox, not set yet.
+    pub(crate) fn timer(&self, id: SandboxId) -> ExpiryTimer {
+        let (sender, alarms) = watch::channel(Alarm::default());
+        ExpiryTimer {
+            timers: self.clone(),
+            id,
+            setting: 0,
+            sender,
+            alarms,
         }
     }
 
-    async fn run(mut self, mut inbox: mpsc::Receiver<Order>, stop: CancellationToken) {
-        let clock = self.clock.clone();
+    fn set(&self, id: &SandboxId, deadline: Option<Timestamp>, waker: Waker) {
+        let mut deadlines = self.lock();
+        // A deadline of now must not be moved by a jump of before.
+        deadlines.follow_jumps(&*self.0.clock);
+        let before = deadlines.earliest();
+        deadlines.set(id, deadline, waker);
+        let now = deadlines.earliest();
+        drop(deadlines);
+        // One that has become later is noticed when the earlier one would have passed.
+        if now.is_some_and(|now| before.is_none_or(|before| now < before)) {
+            self.0.is_earlier.notify_one();
+        }
+    }
+
+    async fn run(self, stop: CancellationToken) {
         loop {
-            self.follow_jumps();
-            self.ring();
-            let next = self.by_time.first().map(|(at, _)| *at);
+            let next = {
+                let mut deadlines = self.lock();
+                deadlines.follow_jumps(&*self.0.clock);
+                deadlines.wake_due(self.0.clock.now());
+                deadlines.earliest()
+            };
             tokio::select! {
                 () = stop.cancelled() => return,
-                order = inbox.recv() => match order {
-                    Some(order) => self.obey(order),
-                    None => return,
-                },
-                () = clock.wait_until(next) => {}
+                () = self.0.is_earlier.notified() => {}
+                () = self.0.clock.wait_until(next) => {}
             }
         }
     }
 
-    fn obey(&mut self, order: Order) {
-        if let Some((at, _)) = self.by_id.remove(&order.id) {
-            self.by_time.remove(&(at, order.id.clone()));
+    // A panic while the lock is held can at worst lose one deadline, which reconciliation does
+    // not need; poison is no danger.
+    fn lock(&self) -> MutexGuard<'_, Deadlines> {
+        self.0
+            .deadlines
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How to tell an owner.
+struct Waker {
+    setting: u64,
+    sender: watch::Sender<Alarm>,
+}
+
+impl Waker {
+    fn wake(&self, deadline: Timestamp, is_due: bool) {
+        self.sender.send_replace(Alarm {
+            setting: self.setting,
+            deadline,
+            is_due,
+        });
+    }
+}
+
+struct Deadlines {
+    by_time: BTreeSet<(Timestamp, SandboxId)>,
+    by_id: HashMap<SandboxId, (Timestamp, Waker)>,
+    /// Wall time minus uptime: changes only when somebody sets the clock.
+    offset: SignedDuration,
+}
+
+impl Deadlines {
+    fn earliest(&self) -> Option<Timestamp> {
+        self.by_time.first().map(|(deadline, _)| *deadline)
+    }
+
+    fn set(&mut self, id: &SandboxId, deadline: Option<Timestamp>, waker: Waker) {
+        if let Some((before, _)) = self.by_id.remove(id) {
+            self.by_time.remove(&(before, id.clone()));
         }
-        if let Some(at) = order.deadline {
-            self.by_time.insert((at, order.id.clone()));
-            self.by_id.insert(order.id, (at, order.bell));
+        if let Some(deadline) = deadline {
+            self.by_time.insert((deadline, id.clone()));
+            self.by_id.insert(id.clone(), (deadline, waker));
         }
     }
 
     /// Tells every owner whose deadline has passed.
-    fn ring(&mut self) {
-        let now = self.clock.now();
-        while let Some((at, _)) = self.by_time.first()
-            && *at <= now
+    fn wake_due(&mut self, now: Timestamp) {
+        while let Some((deadline, _)) = self.by_time.first()
+            && *deadline <= now
         {
-            let (at, id) = self.by_time.pop_first().expect("there is a first");
-            if let Some((_, bell)) = self.by_id.remove(&id) {
-                bell.ring(at, true);
+            let (deadline, id) = self.by_time.pop_first().expect("there is a first");
+            if let Some((_, waker)) = self.by_id.remove(&id) {
+                waker.wake(deadline, true);
             }
         }
     }
 
     /// Moves all deadlines when somebody has set the clock.
-    fn follow_jumps(&mut self) {
-        let offset = offset(&*self.clock);
+    fn follow_jumps(&mut self, clock: &dyn Clock) {
+        let offset = offset(clock);
         let jump = offset - self.offset;
         if jump.abs() < SMALLEST_JUMP {
             return;
@@ -156,10 +210,10 @@ impl Task {
             "the wall clock jumped; expirations move with it"
         );
         self.by_time.clear();
-        for (id, (at, bell)) in &mut self.by_id {
-            *at = at.checked_add(jump).unwrap_or(*at);
-            self.by_time.insert((*at, id.clone()));
-            bell.ring(*at, false);
+        for (id, (deadline, waker)) in &mut self.by_id {
+            *deadline = deadline.checked_add(jump).unwrap_or(*deadline);
+            self.by_time.insert((*deadline, id.clone()));
+            waker.wake(*deadline, false);
         }
     }
 }

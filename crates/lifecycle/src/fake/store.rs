@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use api::id::{SandboxId, SnapshotId};
 use async_trait::async_trait;
@@ -25,6 +26,8 @@ pub enum StoreFault {
     Hang,
     /// Everything is written and no answer comes.
     WriteAndHang,
+    /// Everything is written after this long.
+    Delay(Duration),
 }
 
 #[derive(Default)]
@@ -193,6 +196,7 @@ impl crate::store::Store for Store {
         match &fault {
             Some(StoreFault::Refuse(error)) => return Err(error.clone()),
             Some(StoreFault::Hang) => std::future::pending().await,
+            Some(StoreFault::Delay(span)) => tokio::time::sleep(*span).await,
             Some(StoreFault::WriteAndHang) | None => {}
         }
         let outcomes = {
@@ -200,7 +204,7 @@ impl crate::store::Store for Store {
             held.writes += 1;
             batches.iter().map(|batch| held.apply(batch)).collect()
         };
-        if fault.is_some() {
+        if let Some(StoreFault::WriteAndHang) = fault {
             std::future::pending::<()>().await;
         }
         Ok(outcomes)

@@ -173,7 +173,7 @@ fn stray(id: &str, owner: &str, store: &str) -> Spec {
         volumes: vec![],
         network: Network::Outside,
         access_token: "t".to_owned().into(),
-        labels: [(labels::OWNER, owner), (labels::STORE, store)]
+        labels: [(labels::CONTROL_PLANE, owner), (labels::STORE, store)]
             .map(|(k, v)| (k.to_owned(), v.to_owned()))
             .into(),
     }

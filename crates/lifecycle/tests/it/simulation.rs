@@ -5,7 +5,7 @@
 //! in the backend that nobody knows, no call hangs. A failure prints its seed; run it again with
 //! `SIMULATION_SEED=n`. `SIMULATION_SEEDS=n` tries that many.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -50,22 +50,25 @@ struct Known {
 
 type Ledger = Arc<Mutex<BTreeMap<SandboxId, Known>>>;
 
+/// Sandboxes that somebody other than their maker asked to delete, perhaps before their maker
+/// knew of them.
+type Swept = Arc<Mutex<BTreeSet<SandboxId>>>;
+
 struct Universe {
     backend: Backend,
     store: Store,
     ledger: Ledger,
+    swept: Swept,
     now: Timestamp,
     seed: u64,
 }
 
 #[test]
 fn nothing_acknowledged_is_lost_nothing_leaks_nothing_hangs() {
-    let asked = std::env::var("SIMULATION_SEED")
-        .ok()
-        .and_then(|text| text.parse().ok());
-    let seeds = match asked {
+    let number = |name| -> Option<u64> { std::env::var(name).ok()?.parse().ok() };
+    let seeds = match number("SIMULATION_SEED") {
         Some(seed) => seed..seed + 1,
-        None => 0..SEEDS,
+        None => 0..number("SIMULATION_SEEDS").unwrap_or(SEEDS),
     };
     for seed in seeds {
         let result = std::panic::catch_unwind(|| simulate(seed));
@@ -81,6 +84,7 @@ fn simulate(seed: u64) {
         backend: Backend::new(),
         store: Store::new(),
         ledger: Ledger::default(),
+        swept: Swept::default(),
         now: EPOCH,
         seed,
     };
@@ -103,7 +107,8 @@ impl Universe {
         let is_killed = rng.random_bool(0.7);
         let life = Duration::from_millis(rng.random_range(1..200_000));
         let (backend, store) = (self.backend.clone(), self.store.clone());
-        let (ledger, now, seed) = (self.ledger.clone(), self.now, self.seed);
+        let (ledger, swept) = (self.ledger.clone(), self.swept.clone());
+        let (now, seed) = (self.now, self.seed);
         self.now = runtime.block_on(async move {
             let clock = Clock::starting_at(now);
             inject(&backend, &mut rng);
@@ -118,6 +123,7 @@ impl Universe {
                     store: store.clone(),
                     clock: clock.clone(),
                     ledger: ledger.clone(),
+                    swept: swept.clone(),
                     rng,
                     name: format!("{server}-{client}"),
                 };
@@ -143,7 +149,12 @@ impl Universe {
         let (backend, store, now) = (self.backend.clone(), self.store.clone(), self.now);
         backend.set_policy(None::<fn(Call) -> Option<Fault>>);
         store.heal();
-        let ledger = std::mem::take(&mut *self.ledger.lock().unwrap());
+        let mut ledger = std::mem::take(&mut *self.ledger.lock().unwrap());
+        for id in &*self.swept.lock().unwrap() {
+            if let Some(known) = ledger.get_mut(id) {
+                known.is_deletion_asked = true;
+            }
+        }
         runtime().block_on(async move {
             let clock = Clock::starting_at(now);
             let control = start(&backend, &store, &clock).await;
@@ -260,6 +271,7 @@ struct Client {
     store: Store,
     clock: Clock,
     ledger: Ledger,
+    swept: Swept,
     rng: StdRng,
     name: String,
 }
@@ -287,6 +299,7 @@ impl Client {
                         .bounded("create_snapshot", self.service.create_snapshot(&id, None))
                         .await;
                 }
+                _ if pick < 80 => self.sweep().await,
                 _ => own.extend(self.create(number).await),
             }
             let pause = Duration::from_millis(self.rng.random_range(0..20_000));
@@ -308,6 +321,12 @@ impl Client {
                 self.store.fail_next(StoreFault::Refuse(full));
             }
             4 => self.backend.resync(),
+            // Records that come late: while the backend works, after it has ended, and when the
+            // client should have been answered.
+            6..14 => {
+                let span = Duration::from_millis(self.rng.random_range(1..14_000));
+                self.store.fail_next(StoreFault::Delay(span));
+            }
             5 => {
                 if let Some(id) = own.last() {
                     let code = self.rng.random_range(0..2);
@@ -330,12 +349,17 @@ impl Client {
     }
 
     async fn create(&mut self, number: u32) -> Option<SandboxId> {
-        let image = if self.rng.random_bool(0.8) {
-            "local"
-        } else {
-            "remote"
-        };
         let job = format!("{}-{number}", self.name);
+        // An image that was pulled is local from then on, so each is pulled by one creation.
+        let image = if self.rng.random_bool(0.8) {
+            "local".to_owned()
+        } else {
+            let image = format!("remote-{job}");
+            if self.rng.random_bool(0.9) {
+                self.backend.add_remote_image(&image);
+            }
+            image
+        };
         let mut request = CreateRequest::from_image(image);
         request.metadata.insert("job".to_owned(), job.clone());
         if self.rng.random_bool(0.5) {
@@ -354,6 +378,12 @@ impl Client {
             (first, _) => first,
         };
         let sandbox = creation.ok()?.sandbox;
+        let is_swept = self.swept.lock().unwrap().contains(&sandbox.id);
+        assert!(
+            is_swept || self.store.text_of(&sandbox.id).is_some(),
+            "{} is acknowledged without a record",
+            sandbox.id
+        );
         let known = Known {
             job,
             expires_at: sandbox.expires_at,
@@ -383,6 +413,24 @@ impl Client {
         {
             self.edit(id, |known| known.is_deleted = true);
         }
+    }
+
+    /// Deletes one of all sandboxes, in whatever state it is: also before its maker was answered.
+    async fn sweep(&mut self) {
+        let all = self
+            .service
+            .list(&SandboxFilter::default(), 1, 10_000)
+            .items;
+        if all.is_empty() {
+            return;
+        }
+        let pending = all.iter().find(|it| it.status.state == State::Pending);
+        let id = match pending {
+            Some(pending) if self.rng.random_bool(0.5) => pending.id.clone(),
+            _ => all[self.rng.random_range(0..all.len())].id.clone(),
+        };
+        self.swept.lock().unwrap().insert(id.clone());
+        let _ = self.bounded("delete", self.service.delete(&id)).await;
     }
 
     async fn renew(&mut self, id: &SandboxId) {

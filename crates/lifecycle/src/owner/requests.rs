@@ -1,0 +1,109 @@
+//! What clients ask of a sandbox and what the backend tells of it, as events of the machine.
+
+use jiff::Timestamp;
+
+use super::Owner;
+use super::command::{Command, PendingSnapshot};
+use crate::caller::AuditContext;
+use crate::error::Error;
+use crate::event::EventKind;
+use crate::machine::{Event, after};
+use crate::metadata::{Asker, Patch};
+use crate::sandbox::State;
+
+impl Owner {
+    pub(super) fn on_command(&mut self, command: Command) {
+        if self.is_forgotten {
+            return command.refuse(Error::NotFound(self.situation.id.clone()));
+        }
+        let must_wait = |ask| self.situation.must_wait(ask);
+        match self.waiting.hold(command, must_wait) {
+            Some(Ok(command)) => self.obey(command),
+            Some(Err(command)) => command.refuse(Error::Busy(self.situation.id.clone())),
+            None => {}
+        }
+    }
+
+    pub(super) fn obey(&mut self, command: Command) {
+        match command {
+            Command::Pause(reply) => {
+                self.waiting.pause.push(reply);
+                self.feed(Event::Pause);
+            }
+            Command::Resume(reply) => {
+                self.waiting.resume.push(reply);
+                self.feed(Event::Resume);
+            }
+            Command::Snapshot { snapshot, reply } => {
+                self.waiting.snapshot = Some(PendingSnapshot {
+                    id: snapshot,
+                    reply,
+                    details: None,
+                });
+                self.feed(Event::Snapshot);
+            }
+            Command::Delete { reply, by } => {
+                self.waiting.delete.push(reply);
+                // A second wish writes nothing more.
+                if self.situation.state != State::Stopping {
+                    self.keeper.record(by);
+                }
+                self.feed(Event::Delete);
+                self.hurry();
+            }
+            Command::Renew { to, by, reply } => {
+                self.waiting.renew = Some(reply);
+                self.keeper.record(by.clone());
+                self.renew(to, "Renewed");
+                if let Some(by) = by {
+                    self.keeper.unrecord(&by);
+                }
+            }
+            Command::Touch => self.touch(),
+            Command::PatchMetadata { patch, by, reply } => self.patch(patch, by, reply),
+            Command::Exited(exit) => self.feed(Event::Exited(exit)),
+            Command::OutOfMemory => {
+                let message = "A process was killed because the sandbox ran out of memory";
+                self.note(EventKind::OutOfMemory, "OUT_OF_MEMORY", message);
+                self.keeper.save(self.published.record());
+            }
+        }
+    }
+
+    fn renew(&mut self, to: Timestamp, message: &str) {
+        let before = self.situation.expires_at;
+        let now = self.shared.clock.now();
+        self.feed(Event::Renew { to, now });
+        if self.situation.expires_at != before {
+            let message = format!("{message} until {to}");
+            self.note(EventKind::Renewed, "RENEWED", message);
+            // The write of the new expiration is under way without the event.
+            self.keeper.save(self.published.record());
+        }
+    }
+
+    /// Begins the idle timeout anew, where the sandbox has one.
+    fn touch(&mut self) {
+        let now = self.shared.clock.now();
+        let idle_timeout = self.published.record().renew_on_access;
+        let until = idle_timeout.and_then(|idle_timeout| after(now, idle_timeout));
+        if let (Some(until), Some(expires_at)) = (until, self.situation.expires_at)
+            && until > expires_at
+        {
+            self.renew(until, "Renewed by access");
+        }
+    }
+
+    fn patch(&mut self, patch: Patch, by: Option<AuditContext>, reply: Asker) {
+        if self.situation.state == State::Stopping {
+            let _ = reply.send(Err(Error::NotFound(self.situation.id.clone())));
+            return;
+        }
+        let message = "Metadata changed";
+        self.note(EventKind::MetadataChanged, "METADATA_CHANGED", message);
+        self.keeper.record(by);
+        let version = self.keeper.next_version();
+        self.published.patch_metadata(version, patch, reply);
+        self.keeper.save(self.published.record());
+    }
+}
