@@ -285,8 +285,7 @@ impl Owner {
         self.published.settle_metadata(version, &result);
         if is_first && !self.is_forgotten {
             if let Err(error) = &result {
-                let error = api::error_chain(error);
-                tracing::warn!(sandbox_id = %self.situation.id, error = %error, "the sandbox cannot be recorded");
+                tracing::warn!(sandbox_id = %self.situation.id, error = %api::error_chain(error), "the sandbox cannot be recorded");
             }
             self.feed(Event::Recorded(result));
         }
