@@ -23,11 +23,11 @@ pub enum Error {
     /// The sandbox is in a state that does not allow this.
     #[error("sandbox {id} is {state}; to {action} it must be {wanted}")]
     WrongState {
-        /// The sandbox.
+        /// The sandbox that was asked for.
         id: SandboxId,
         /// What was asked: `pause`, `resume`, `snapshot`, `renew`, `connect to`.
         action: &'static str,
-        /// Its state now.
+        /// The state it was in when it was asked.
         state: State,
         /// The state in which this is allowed.
         wanted: &'static str,
@@ -35,11 +35,11 @@ pub enum Error {
     /// The snapshot is in a state that does not allow this.
     #[error("snapshot {id} is {}; to {action} it must be {wanted}", .state.as_str())]
     SnapshotWrongState {
-        /// The snapshot.
+        /// The snapshot that was asked for.
         id: SnapshotId,
-        /// What was asked.
+        /// What was asked: `delete`, `create a sandbox from it`.
         action: &'static str,
-        /// Its state now.
+        /// The state it was in when it was asked.
         state: SnapshotState,
         /// The state in which this is allowed.
         wanted: &'static str,
@@ -47,9 +47,9 @@ pub enum Error {
     /// The sandbox did not become ready in the time the caller was willing to wait.
     #[error("sandbox {id} is {state} after {} s of waiting: {message}", .waited.as_secs_f32())]
     NotReady {
-        /// The sandbox.
+        /// The sandbox that was asked for.
         id: SandboxId,
-        /// Its state now.
+        /// The state it was in when it was asked.
         state: State,
         /// What it is busy with, as its status says.
         message: String,
@@ -75,7 +75,7 @@ pub enum Error {
     /// This server or its backend cannot do what was asked for.
     #[error("{}: {message}", .feature.field())]
     Unsupported {
-        /// What is missing.
+        /// The ability that is missing.
         feature: Feature,
         /// What is not possible and what to do.
         message: String,

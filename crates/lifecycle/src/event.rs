@@ -18,14 +18,14 @@ pub type EventId = i64;
 pub struct Event {
     /// Its place in the stream; 0 until the store has numbered it.
     pub id: EventId,
-    /// When.
+    /// When it happened, by the wall clock.
     pub at: Timestamp,
-    /// What.
+    /// Decides which of the other fields say something.
     pub kind: EventKind,
-    /// Of which sandbox.
+    /// The sandbox that it happened to; `None` where it happened to none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub sandbox_id: Option<SandboxId>,
-    /// Of which snapshot.
+    /// The snapshot that it happened to; `None` where it happened to none.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub snapshot_id: Option<SnapshotId>,
     /// The sandbox's state from now on, where the event changed or confirmed it.
@@ -90,15 +90,15 @@ impl EventKind {
 pub struct AuditEntry {
     /// Its place in the trail; 0 until the store has numbered it.
     pub id: i64,
-    /// When.
+    /// When it was asked for, by the wall clock.
     pub at: Timestamp,
     /// The name of the API key, or of the part of the server that acted by itself.
     pub actor: String,
-    /// Where from, where known.
+    /// The address of the client, where it is known.
     pub remote: Option<String>,
-    /// What: `sandbox.create`, `sandbox.delete`, …
+    /// The operation: `sandbox.create`, `sandbox.delete`, …
     pub action: String,
-    /// On what: the id of a sandbox or snapshot, where there is one.
+    /// The id of a sandbox or snapshot, where there is one.
     pub target: Option<String>,
     /// `ok`, or the error code that was answered.
     pub outcome: String,
@@ -114,12 +114,12 @@ impl AuditEntry {
 /// Which audit entries to read, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct AuditQuery {
-    /// On this target.
+    /// Only entries about this sandbox or snapshot.
     pub target: Option<String>,
-    /// By this actor.
+    /// Only what this actor asked for.
     pub actor: Option<String>,
     /// Only entries older than this number: the way to the next page.
     pub before: Option<i64>,
-    /// At most this many.
+    /// At most this many entries are read.
     pub limit: u32,
 }

@@ -10,6 +10,7 @@ mod calls;
 pub mod clock;
 #[cfg(feature = "conformance")]
 pub mod conformance;
+mod control_plane;
 mod creation;
 mod deadlines;
 mod error;
@@ -36,6 +37,7 @@ mod timers;
 
 pub use admission::Rules;
 pub use caller::{AuditContext, Caller, Role, Tenant};
+pub use control_plane::{Config, ControlPlane, Health};
 pub use creation::KEY_KEPT;
 pub use error::{Error, Feature, Violation};
 pub use recipe::Recipe;
@@ -43,5 +45,5 @@ pub use sandbox::{
     CreateRequest, Origin, Page, ParseStateError, Reason, Sandbox, SandboxFilter, Snapshot,
     SnapshotFilter, SnapshotState, State, Status, VolumeRequest, VolumeRequestSource,
 };
-pub use service::{Config, ControlPlane, Creation, Health, Service};
+pub use service::{Creation, Service};
 pub use subscription::{Live, Subscription};

@@ -277,7 +277,7 @@ pub(crate) async fn watch(
                     tracing::warn!(count, "backend events were missed; comparing everything");
                     true
                 }
-                // No more news; the periodic comparison goes on and listens again.
+                // No more events; the periodic comparison goes on and listens again.
                 Err(RecvError::Closed) => {
                     is_listening = false;
                     false
@@ -331,7 +331,7 @@ async fn prune(shared: &Shared) {
         .await;
 }
 
-/// Hands backend news to the owner it is about; whether everything must be compared.
+/// Hands a backend event to the owner task it is about; whether everything must be compared.
 fn route(shared: &Shared, event: BackendEvent) -> bool {
     let (id, command) = match event {
         BackendEvent::Exited { id, exit } => (id, Some(Command::Exited(exit))),

@@ -35,13 +35,13 @@ pub struct CreateRequest {
     pub metadata: BTreeMap<String, String>,
     /// Extension values that are echoed back to the client.
     pub extensions: BTreeMap<String, String>,
-    /// What it may use.
+    /// How much processor, memory, disk and so on it may use.
     pub limits: Limits,
-    /// What is mounted into it.
+    /// The mounts asked for.
     pub volumes: Vec<VolumeRequest>,
-    /// What it may reach.
+    /// The network policy asked for.
     pub network: NetworkPolicy,
-    /// Each access through the proxy keeps it alive at least this long.
+    /// Its idle timeout: each access through the proxy keeps it alive at least this long.
     pub renew_on_access: Option<Duration>,
 }
 
@@ -72,7 +72,7 @@ impl CreateRequest {
 pub struct VolumeRequest {
     /// Unique within the sandbox.
     pub name: String,
-    /// What is mounted.
+    /// The directory or volume that is mounted.
     pub source: VolumeRequestSource,
     /// Absolute path inside the sandbox.
     pub mount_path: String,
@@ -109,7 +109,7 @@ pub enum VolumeRequestSource {
 pub struct Sandbox {
     /// Minted by the service.
     pub id: SandboxId,
-    /// Whose it is.
+    /// The tenant whose callers see it.
     #[serde(default)]
     pub tenant: Tenant,
     /// What its filesystem started as.
@@ -133,7 +133,7 @@ pub struct Sandbox {
     /// When it will be deleted; `None` is manual clean-up. Until it is ready this is the
     /// promise `created_at + timeout`, which can only move later.
     pub expires_at: Option<Timestamp>,
-    /// Each access through the proxy keeps it alive at least this long.
+    /// Its idle timeout: each access through the proxy keeps it alive at least this long.
     pub renew_on_access: Option<Duration>,
     /// How PID 1 ended, once it has.
     pub exit: Option<Exit>,
@@ -303,14 +303,14 @@ impl Reason {
 pub struct Snapshot {
     /// Minted by the service.
     pub id: SnapshotId,
-    /// Whose it is.
+    /// The tenant whose callers see it.
     #[serde(default)]
     pub tenant: Tenant,
     /// The sandbox it was taken of, which may be gone by now.
     pub sandbox_id: SandboxId,
     /// The client's name for it.
     pub name: Option<String>,
-    /// What it is doing.
+    /// Whether it can be used.
     pub state: SnapshotState,
     /// A short code for programs.
     pub reason: String,

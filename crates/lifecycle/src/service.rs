@@ -12,63 +12,22 @@ use std::time::Duration;
 use api::id::{SandboxId, SnapshotId};
 use jiff::Timestamp;
 use tokio::sync::{mpsc, oneshot};
-use tokio_util::sync::CancellationToken;
 
-use crate::admission::{self, Rules};
-use crate::backend::{self, Backend, Capabilities, ConnectError, LogQuery, Logs, Stream, Target};
+use crate::admission;
+use crate::backend::{self, ConnectError, LogQuery, Logs, Stream, Target};
 use crate::caller::Caller;
-use crate::clock::Clock;
-use crate::creation::{self, KeyLocks};
+use crate::control_plane::ControlPlane;
+use crate::creation;
 use crate::deadlines;
 use crate::error::{Error, Feature};
 use crate::event::{AuditEntry, AuditQuery, Event, EventId};
-use crate::journal::Journal;
-use crate::owner::{self, Command};
-use crate::reconcile;
+use crate::owner::Command;
 use crate::sandbox::{
     CreateRequest, Page, Sandbox, SandboxFilter, Snapshot, SnapshotFilter, State,
 };
-use crate::shared::{Handle, Parts, Shared};
-use crate::snapshots::{self, Snapshots};
-use crate::store::{Batch, Store, Write};
+use crate::shared::{Handle, Shared};
+use crate::snapshots;
 use crate::subscription::Subscription;
-use crate::timers::Timers;
-
-/// What an operator may choose.
-#[derive(Debug, Clone)]
-pub struct Config {
-    /// Names this control plane on a backend that several may share. Only sandboxes that carry
-    /// this name are adopted, repaired or removed.
-    pub control_plane: String,
-    /// How long PID 1 may take to end on deletion before it is killed.
-    pub stop_grace: Duration,
-    /// At least this long between two renewals by access of one sandbox.
-    pub renew_on_access_interval: Duration,
-    /// What may be asked for.
-    pub rules: Rules,
-}
-
-impl Default for Config {
-    fn default() -> Config {
-        Config {
-            control_plane: "opensandbox".to_owned(),
-            // As the reference: deletion kills at once.
-            stop_grace: Duration::ZERO,
-            renew_on_access_interval: Duration::from_secs(60),
-            rules: Rules::default(),
-        }
-    }
-}
-
-/// The control plane. Clones share it. Sandboxes are made, read and changed through a
-/// [`Service`], which it gives to a caller.
-#[derive(Clone)]
-pub struct ControlPlane {
-    pub(crate) shared: Arc<Shared>,
-    keys: Arc<KeyLocks>,
-    /// Ends the journal, after everything else.
-    journal_stop: CancellationToken,
-}
 
 /// The control plane as one caller uses it: every method is admitted for that caller, and changes are
 /// recorded for it.
@@ -85,145 +44,6 @@ pub struct Creation {
     pub sandbox: Arc<Sandbox>,
     /// An earlier request with the same key made it.
     pub is_replay: bool,
-}
-
-/// How the parts are.
-#[derive(Debug, Clone)]
-pub struct Health {
-    /// A sandbox could be made now.
-    pub backend: Result<(), String>,
-    /// What is acknowledged would be kept.
-    pub store: Result<(), String>,
-    /// How many sandboxes there are.
-    pub sandboxes: usize,
-}
-
-impl ControlPlane {
-    /// Loads the store, takes up every sandbox, reconciles once with the backend and begins.
-    /// A backend that does not answer does not keep the service from starting.
-    pub async fn start(
-        config: Config,
-        backend: Arc<dyn Backend>,
-        store: Arc<dyn Store>,
-        clock: Arc<dyn Clock>,
-    ) -> Result<ControlPlane, Error> {
-        let contents = store.load().await?;
-        let (stop, journal_stop) = (CancellationToken::new(), CancellationToken::new());
-        let parts = Parts {
-            config,
-            backend,
-            journal: Journal::start(store.clone(), contents.last_event, journal_stop.clone()),
-            timers: Timers::start(clock.clone(), journal_stop.clone()),
-            store,
-            clock,
-            identity: contents.identity,
-            stop,
-        };
-        let shared = Arc::new(Shared::new(parts, Snapshots::new(contents.snapshots)));
-        tracing::info!(
-            sandboxes = contents.sandboxes.len(),
-            store = shared.store.name(),
-            backend = shared.backend.name(),
-            "taking up what is recorded"
-        );
-        for record in contents.sandboxes {
-            owner::spawn(&shared, record, owner::TakeUp::Restore);
-        }
-        // Listening begins before the comparison, so that no change falls between.
-        let events = shared.backend.events();
-        let mut is_settled = contents.is_settled;
-        let first = reconcile::run(&shared, is_settled);
-        match tokio::time::timeout(deadlines::START, first).await {
-            Ok(settled) => is_settled = settled,
-            Err(_) => tracing::warn!("the backend does not answer; serving from the records"),
-        }
-        shared
-            .tasks
-            .spawn(reconcile::watch(shared.clone(), events, is_settled));
-        Ok(ControlPlane {
-            shared,
-            keys: Arc::default(),
-            journal_stop,
-        })
-    }
-
-    /// Stops taking work, lets what is under way reach the store, leaves sandboxes running.
-    pub async fn shutdown(&self, deadline: Duration) {
-        self.shared.stop.cancel();
-        self.shared.tasks.close();
-        if tokio::time::timeout(deadline, self.shared.tasks.wait())
-            .await
-            .is_err()
-        {
-            tracing::warn!("stopping although backend calls are still under way");
-        }
-        self.journal_stop.cancel();
-        let ended = self.shared.journal.ended();
-        if tokio::time::timeout(deadlines::STORE_WRITE, ended)
-            .await
-            .is_err()
-        {
-            tracing::error!("the store did not take the last writes in time");
-        }
-    }
-
-    /// What the backend can do.
-    pub fn capabilities(&self) -> Capabilities {
-        self.shared.backend.capabilities()
-    }
-
-    /// The backend's name.
-    pub fn backend_name(&self) -> &'static str {
-        self.shared.backend.name()
-    }
-
-    /// The control plane for one caller.
-    pub fn for_caller(&self, caller: Caller) -> Service {
-        Service {
-            plane: self.clone(),
-            caller,
-        }
-    }
-
-    /// Appends to the audit trail; returns when it is durable.
-    pub async fn audit(&self, entry: AuditEntry) -> Result<(), Error> {
-        let writes = vec![Write::AppendAudit(entry)];
-        self.shared.journal.write(Batch { writes }).await.map(drop)
-    }
-
-    /// Appends that something was refused, behind the caller's back: returns when it is queued.
-    pub async fn audit_behind(&self, entry: AuditEntry) -> Result<(), Error> {
-        let writes = vec![Write::AppendAudit(entry)];
-        self.shared.journal.write_behind(Batch { writes }).await
-    }
-
-    /// How backend and store are, each asked with a deadline.
-    pub async fn health(&self) -> Health {
-        let backend = within(
-            "asking the backend",
-            deadlines::HEALTH,
-            self.shared.backend.health(),
-        );
-        let store = within(
-            "asking the store",
-            deadlines::HEALTH,
-            self.shared.store.health(),
-        );
-        let (backend, store) = tokio::join!(backend, store);
-        Health {
-            backend: flatten(backend),
-            store: flatten(store),
-            sandboxes: self.shared.count(),
-        }
-    }
-
-    pub(crate) fn refuse_when_stopping(&self) -> Result<(), Error> {
-        if self.shared.stop.is_cancelled() {
-            Err(Error::ShuttingDown)
-        } else {
-            Ok(())
-        }
-    }
 }
 
 impl Service {
@@ -337,8 +157,8 @@ impl Service {
         .await
     }
 
-    /// Notes an access through the proxy: renews the sandbox if it asked for that. Never waits,
-    /// and costs two loads for a sandbox that did not ask or was renewed a moment ago.
+    /// Notes an access through the proxy, which begins the idle timeout of a sandbox anew. Never
+    /// waits, and costs two loads for a sandbox that has none or was renewed a moment ago.
     pub fn touch(&self, id: &SandboxId) {
         let Ok(handle) = self.handle(id) else {
             return;
@@ -546,14 +366,6 @@ fn matches(sandbox: &Sandbox, filter: &SandboxFilter) -> bool {
             .metadata
             .iter()
             .all(|(key, value)| sandbox.metadata.get(key) == Some(value))
-}
-
-fn flatten<E: std::fmt::Display>(result: Result<Result<(), E>, Error>) -> Result<(), String> {
-    match result {
-        Ok(Ok(())) => Ok(()),
-        Ok(Err(error)) => Err(error.to_string()),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 /// Bounds a call in time.

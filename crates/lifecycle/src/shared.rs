@@ -11,11 +11,11 @@ use tokio_util::task::TaskTracker;
 
 use crate::backend::Backend;
 use crate::clock::Clock;
+use crate::control_plane::Config;
 use crate::error::Error;
 use crate::journal::Journal;
 use crate::owner::Command;
 use crate::sandbox::Sandbox;
-use crate::service::Config;
 use crate::snapshots::Snapshots;
 use crate::store::Store;
 use crate::timers::Timers;

@@ -71,7 +71,7 @@ pub struct Contents {
 /// A sandbox as it is kept.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct SandboxRecord {
-    /// What clients see.
+    /// The sandbox as clients see it.
     pub sandbox: Sandbox,
     /// How to make it. Kept only until it is made, so that a restart can take up an interrupted
     /// creation; carries secrets of the request.
@@ -85,7 +85,7 @@ pub struct KeyRecord {
     pub key: String,
     /// A hash of the request it was used for.
     pub fingerprint: String,
-    /// What was made.
+    /// The sandbox that the request made.
     pub sandbox_id: SandboxId,
     /// When it may be forgotten.
     pub expires_at: Timestamp,
@@ -94,7 +94,7 @@ pub struct KeyRecord {
 /// Writes that belong together.
 #[derive(Debug, Clone, Default)]
 pub struct Batch {
-    /// In order.
+    /// All or none of them are written, in this order.
     pub writes: Vec<Write>,
 }
 
@@ -112,7 +112,7 @@ pub enum Write {
     /// Claim an idempotency key. Refuses the whole batch when another sandbox holds it and that
     /// use has not expired at `now`.
     ClaimKey {
-        /// The use.
+        /// The key with the request and the sandbox that it stands for.
         record: KeyRecord,
         /// When it is claimed.
         now: Timestamp,
@@ -152,9 +152,9 @@ pub enum Error {
     /// It cannot be opened or reached.
     #[error("the {store} store at {location} cannot be used: {message}")]
     Unavailable {
-        /// Which kind.
+        /// The name of the store, as [`Store::name`] gives it.
         store: &'static str,
-        /// Where, without credentials.
+        /// Its path or address, without credentials.
         location: String,
         /// Why and what to do.
         message: String,
@@ -164,9 +164,9 @@ pub enum Error {
         "the {store} store at {location} is locked by another server; stop the other server or give this one its own store"
     )]
     Locked {
-        /// Which kind.
+        /// The name of the store, as [`Store::name`] gives it.
         store: &'static str,
-        /// Where.
+        /// Its path or address, without credentials.
         location: String,
     },
     /// Another program has a transaction in it and did not end it in time.
@@ -174,9 +174,9 @@ pub enum Error {
         "the {store} store at {location} was busy for too long: {message}; end the program that has it open, such as a backup or a database shell"
     )]
     Busy {
-        /// Which kind.
+        /// The name of the store, as [`Store::name`] gives it.
         store: &'static str,
-        /// Where.
+        /// Its path or address, without credentials.
         location: String,
         /// What the database said.
         message: String,
@@ -186,11 +186,11 @@ pub enum Error {
         "the {store} store at {location} is damaged: {message}; restore a backup, or move it away and start again: running sandboxes will be adopted"
     )]
     Corrupt {
-        /// Which kind.
+        /// The name of the store, as [`Store::name`] gives it.
         store: &'static str,
-        /// Where.
+        /// Its path or address, without credentials.
         location: String,
-        /// What was found.
+        /// What in it cannot be read.
         message: String,
     },
     /// No room to write.
@@ -198,9 +198,9 @@ pub enum Error {
         "the disk of the {store} store at {location} is full; nothing was written, free some space"
     )]
     Full {
-        /// Which kind.
+        /// The name of the store, as [`Store::name`] gives it.
         store: &'static str,
-        /// Where.
+        /// Its path or address, without credentials.
         location: String,
     },
     /// A newer server wrote it.
@@ -208,9 +208,9 @@ pub enum Error {
         "the {store} store at {location} has schema {found}, newer than {known}, the newest this server knows; use the newer server"
     )]
     TooNew {
-        /// Which kind.
+        /// The name of the store, as [`Store::name`] gives it.
         store: &'static str,
-        /// Where.
+        /// Its path or address, without credentials.
         location: String,
         /// The version found.
         found: i64,
@@ -220,7 +220,7 @@ pub enum Error {
     /// Any other failure of a read or write.
     #[error("the {store} store failed to {action}: {message}")]
     Failed {
-        /// Which kind.
+        /// The name of the store, as [`Store::name`] gives it.
         store: &'static str,
         /// What was being done.
         action: &'static str,

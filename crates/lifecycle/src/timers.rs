@@ -136,8 +136,7 @@ impl Timers {
         }
     }
 
-    // A panic while the lock is held can at worst lose one deadline, which reconciliation does
-    // not need; poison is no danger.
+    // Nothing that runs under the lock panics half-way through a change, so poison is no danger.
     fn lock(&self) -> MutexGuard<'_, Deadlines> {
         self.0
             .deadlines
