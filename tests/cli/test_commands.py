@@ -285,3 +285,36 @@ def test_volumes_of_the_server(osb):
     osb("rm", id)
     osb("volume", "rm", "cli-one", "cli-two")
     assert not {"cli-one", "cli-two"} & set(names())
+
+
+def test_a_list_has_all_of_them_and_a_filter_removes_them(osb):
+    ids = {osb.json("sandbox", "create", "-i", IMAGE, "-t", "5m", "-m", "many=yes")["id"] for _ in range(5)}
+    words = ["-m", "many=yes", "--page-size", "2"]
+    assert set(osb("ls", "-o", "name", *words).stdout.split()) == ids
+    assert {item["id"] for item in osb.json("ls", *words)["items"]} == ids
+    lines = osb("ls", *words).stdout.splitlines()
+    assert lines[0].startswith("ID ") and len(lines) == 6
+    with osb.at_terminal("ls", *words, columns=120) as table:
+        assert table.end() == 0
+        assert table.screen.count("├".encode()) == 1 and table.screen.count(b"Running") == 5
+    # The published command has pages, and ours says that there are more.
+    page = osb("sandbox", "list", *words)
+    assert len(page.stdout.splitlines()) == 3 and "5 in all" in page.stderr
+    osb("rm", "-m", "many=yes", "-s", "Paused")
+    assert set(sandboxes(osb, "many=yes")) == ids
+    assert set(osb("rm", "-m", "many=yes", "-o", "name").stdout.split()) == ids
+    assert sandboxes(osb, "many=yes") == []
+    assert "required" in osb("rm", code=2).stderr
+
+
+def test_versions_are_said(osb):
+    said = osb.json("version")
+    assert said["client"] and said["server"]
+    done = osb("version", code=1, env={"OPEN_SANDBOX_DOMAIN": "127.0.0.1:1"})
+    assert said["client"] in done.stdout and "osb server" in done.stderr
+
+
+def test_sizes_are_numbers_for_programs(osb, shared):
+    [usage] = osb.json("stats", shared)
+    assert usage["memory_limit_bytes"] == 512 << 20
+    assert isinstance(usage["memory_bytes"], int) and isinstance(usage["cpu_percent"], (int, float))

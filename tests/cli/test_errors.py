@@ -13,6 +13,8 @@ from conftest import DEADLINE_SECONDS
 def test_an_unknown_command_gets_the_nearest(osb):
     said = osb("sandbx", "list", code=2).stderr
     assert "sandbox" in said
+    said = osb("rn", code=2).stderr
+    assert "'run'" in said and "credential-vault" not in said
     assert "--image" in osb("sandbox", "create", "--imge", "x", code=2).stderr
 
 
@@ -25,6 +27,8 @@ def test_a_server_that_is_not_there(osb):
     done = osb("ls", code=1, env={"OPEN_SANDBOX_DOMAIN": "127.0.0.1:1"})
     assert "127.0.0.1:1" in done.stderr and "osb server" in done.stderr
     assert done.stdout == ""
+    why = [line for line in done.stderr.splitlines() if "why:" in line]
+    assert len(why) == 1 and "refused" in why[0], done.stderr
     said = json.loads(osb("ls", "-o", "json", code=1, env={"OPEN_SANDBOX_DOMAIN": "127.0.0.1:1"}).stderr)
     assert said["status"] == "error" and "osb server" in said["next"]
     osb("run", "host", "--", "true", code=125, env={"OPEN_SANDBOX_DOMAIN": "127.0.0.1:1"})
@@ -42,6 +46,13 @@ def test_a_sandbox_that_is_not_there(osb):
         more = {"file": ["/x"], "exec": ["--", "true"]}.get(words[0], [])
         code = 125 if words == ["exec"] else 1
         assert "osb ls" in osb(*words, "not-there", *more, code=code).stderr
+
+
+def test_a_command_that_does_not_start_has_the_code_of_shells(osb, shared):
+    for words in (["exec", shared], ["run", "host"]):
+        assert "nothing-of-this-name" in osb(*words, "--", "nothing-of-this-name", code=127).stderr
+        osb(*words, "--", "/nothing/of/this/name", code=127)
+        osb(*words, "--", "/etc/passwd", code=126)
 
 
 def test_formats_that_make_no_sense(osb, shared):

@@ -71,6 +71,14 @@ pub(crate) enum Error {
         /// What to do.
         next: Option<String>,
     },
+    /// A command did not start, so that it has no exit code of its own.
+    #[error("the command did not start: {message}")]
+    NotStarted {
+        /// Why.
+        message: String,
+        /// What shells give it.
+        code: u8,
+    },
     /// The image store or the volumes of this machine.
     #[error("{message}")]
     Local {
@@ -81,9 +89,10 @@ pub(crate) enum Error {
         /// The error of the store.
         source: Option<Box<dyn std::error::Error + Send + Sync>>,
     },
-    /// The person at the keyboard.
+    /// The person at the keyboard, or whoever else asked this program to stop; with the exit code
+    /// that shells give that.
     #[error("interrupted")]
-    Interrupted,
+    Interrupted(u8),
 }
 
 impl Error {
@@ -99,8 +108,9 @@ impl Error {
     pub(crate) fn exit_code(&self, is_foreign: bool) -> u8 {
         match self {
             Self::Usage(_) | Self::Format(_) => EXIT_USAGE,
-            Self::Interrupted => EXIT_INTERRUPTED,
+            Self::Interrupted(code) => *code,
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => EXIT_BROKEN_PIPE,
+            Self::NotStarted { code, .. } if is_foreign => *code,
             _ if is_foreign => EXIT_OWN,
             _ => 1,
         }
@@ -109,7 +119,7 @@ impl Error {
     /// Whether there is anything to say.
     fn is_silent(&self) -> bool {
         match self {
-            Self::Interrupted => true,
+            Self::Interrupted(_) => true,
             Self::Output(error) => error.kind() == io::ErrorKind::BrokenPipe,
             _ => false,
         }
@@ -176,7 +186,13 @@ pub(crate) fn report(
         return;
     }
     let next = error.next(config);
-    let why = api::error_chain(error).causes();
+    let mut why = api::error_chain(error).causes();
+    if let Error::Remote(opensandbox::Error::Connection { .. }) = error
+        && !verbose
+    {
+        // The layers between the request and the kernel say no more than the kernel's own words.
+        why.drain(..why.len().saturating_sub(1));
+    }
     let mut stderr = io::stderr().lock();
     // Where standard error is gone there is nobody left to tell.
     let _ = match output {

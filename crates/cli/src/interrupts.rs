@@ -7,6 +7,9 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 /// The code for Ctrl-C.
 pub(crate) const INTERRUPTED: u8 = 130;
 
+/// The code for a terminal that is gone.
+pub(crate) const HUNG_UP: u8 = 129;
+
 /// Requests to stop.
 pub(crate) struct Interrupts {
     interrupt: Signal,
@@ -29,7 +32,7 @@ impl Interrupts {
         tokio::select! {
             _ = self.interrupt.recv() => INTERRUPTED,
             _ = self.terminate.recv() => 143,
-            _ = self.hang_up.recv() => 129,
+            _ = self.hang_up.recv() => HUNG_UP,
         }
     }
 }

@@ -17,6 +17,7 @@ mod interrupts;
 mod model;
 pub mod output;
 mod progress;
+mod suggest;
 pub mod terminal;
 
 use std::ffi::OsString;
@@ -35,7 +36,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut tree = tree();
     let matches = match tree.try_get_matches_from_mut(arguments) {
         Ok(matches) => matches,
-        Err(error) => error.exit(),
+        Err(error) => suggest::corrected(error, &tree).exit(),
     };
     if let Some(help) = help_of_group(&mut tree, &matches) {
         let written = std::io::stdout().write_all(help.as_bytes());

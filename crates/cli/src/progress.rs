@@ -19,6 +19,8 @@ pub(crate) struct Progress {
     began: Instant,
     drawn: Option<Instant>,
     is_shown: bool,
+    /// Something changed since it was drawn.
+    is_behind: bool,
 }
 
 impl Progress {
@@ -31,6 +33,7 @@ impl Progress {
             began: Instant::now(),
             drawn: None,
             is_shown: is_wanted && io::stderr().is_terminal(),
+            is_behind: false,
         }
     }
 
@@ -42,18 +45,33 @@ impl Progress {
     /// So many bytes in all.
     pub(crate) fn set(&mut self, bytes: u64) {
         self.done = bytes;
+        self.is_behind = true;
         if self.is_shown && self.drawn.is_none_or(|at| at.elapsed() >= REDRAW) {
             self.draw();
+        }
+    }
+
+    /// Draws what came too soon after the last drawing, when its time has come; waits for ever where
+    /// nothing is left to draw.
+    pub(crate) async fn catch_up(&mut self) {
+        match self.drawn {
+            Some(at) if self.is_shown && self.is_behind => {
+                tokio::time::sleep_until((at + REDRAW).into()).await;
+                self.draw();
+            }
+            _ => std::future::pending().await,
         }
     }
 
     /// So many bytes there are.
     pub(crate) fn set_total(&mut self, total: u64) {
         self.total = Some(total);
+        self.set(self.done);
     }
 
     fn draw(&mut self) {
         self.drawn = Some(Instant::now());
+        self.is_behind = false;
         let width = terminal::size().map_or(80, |size| usize::from(size.columns));
         let rate = self.done as f64 / self.began.elapsed().as_secs_f64().max(0.001);
         let line = line(&self.what, self.done, self.total, rate, width);

@@ -153,6 +153,19 @@ impl std::str::FromStr for DetachKeys {
     }
 }
 
+impl std::fmt::Display for DetachKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for (index, key) in self.0.iter().enumerate() {
+            let gap = if index > 0 { " " } else { "" };
+            match key {
+                0..0x20 => write!(f, "{gap}Ctrl-{}", char::from(key | 0x40))?,
+                key => write!(f, "{gap}{}", char::from(*key))?,
+            }
+        }
+        Ok(())
+    }
+}
+
 /// Looks for the keys in what is typed. Those that may be their beginning are held back until it
 /// is known.
 #[derive(Debug)]
@@ -205,6 +218,8 @@ mod tests {
     fn keys_are_read_as_written() {
         assert_eq!("ctrl-p,ctrl-q".parse(), Ok(DetachKeys(vec![16, 17])));
         assert_eq!("ctrl-],x".parse(), Ok(DetachKeys(vec![29, b'x'])));
+        let keys: DetachKeys = "ctrl-p,q".parse().unwrap();
+        assert_eq!(keys.to_string(), "Ctrl-P q");
         for text in ["", "ctrl-", "ctrl-pp", "ab", "ctrl-p,"] {
             assert!(text.parse::<DetachKeys>().is_err(), "{text}");
         }

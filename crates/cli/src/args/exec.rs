@@ -146,7 +146,8 @@ pub struct Run {
 /// What a sandbox for one use is like.
 #[derive(Debug, Clone, Default, Args)]
 pub struct SandboxOptions {
-    /// Lifetime at most, such as 10m or 1h.
+    /// Lifetime at most, such as 10m or 1h. Without this it lives as long as the command, and ten
+    /// minutes more.
     #[arg(long, value_name = "DURATION")]
     pub timeout: Option<String>,
     /// Environment variable; repeatable.
@@ -223,6 +224,10 @@ pub struct Shell {
     /// Make a sandbox from this image, and remove it when the shell ends.
     #[arg(long, value_name = "IMAGE", conflicts_with = "sandbox_id")]
     pub image: Option<String>,
+    /// With --image: how long the sandbox lives, such as 1h. Without this it lives as long as the
+    /// shell has somebody at it, and ten minutes more.
+    #[arg(long, value_name = "DURATION", requires = "image")]
+    pub timeout: Option<String>,
     /// Working directory.
     #[arg(short, long, value_name = "TEXT")]
     pub workdir: Option<String>,

@@ -116,7 +116,7 @@ pub enum Command {
     #[command(visible_alias = "ps")]
     Ls(sandbox::List),
     /// Kill sandboxes.
-    Rm(sandbox::Ids),
+    Rm(sandbox::Remove),
     /// Show what sandboxes use, live.
     #[command(visible_alias = "top")]
     Stats(sandbox::Stats),
@@ -161,6 +161,8 @@ pub enum Command {
     Skills(local::Skills),
     /// Measure how fast the server makes and reaches sandboxes.
     Bench(local::Bench),
+    /// Show the version of this program and of the server.
+    Version,
     /// Print a shell's completions.
     Completions(local::Completions),
     /// Print a manual page, or write all of them to a directory.

@@ -109,6 +109,30 @@ pub struct List {
     pub watch: bool,
 }
 
+/// `osb rm`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "Sandboxes are named one by one, or by what they have in common: --all, --state, \
+                  --metadata."
+)]
+pub struct Remove {
+    /// The sandboxes' ids.
+    #[arg(required_unless_present_any = ["all", "state", "metadata"])]
+    pub sandbox_ids: Vec<String>,
+    /// All sandboxes.
+    #[arg(short, long, conflicts_with_all = ["sandbox_ids", "state", "metadata"])]
+    pub all: bool,
+    /// Those in this state; repeatable.
+    #[arg(short, long, value_name = "TEXT", conflicts_with = "sandbox_ids")]
+    pub state: Vec<String>,
+    /// Those with this label; repeatable.
+    #[arg(short, long, value_name = "KEY=VALUE", conflicts_with = "sandbox_ids")]
+    pub metadata: Vec<Pair>,
+    /// Those that are not there are no error.
+    #[arg(short, long)]
+    pub force: bool,
+}
+
 /// A sandbox.
 #[derive(Debug, Clone, Args)]
 pub struct Id {

@@ -91,7 +91,7 @@ async fn run_command(app: &App, args: &CommandRun) -> Outcome {
         printer.done("Background command started", &record)?;
         return Ok(DONE);
     }
-    run::stream(&sandbox, command, false, &mut Interrupts::listen()?).await
+    run::stream(app, &sandbox, command, false, false).await
 }
 
 async fn logs(app: &App, sandbox: &Sandbox, id: &str, cursor: Option<u64>) -> Outcome {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use opensandbox::{CreateSandbox, Sandbox};
 use serde::de::DeserializeOwned;
 
+use super::make::{self, Patience};
 use super::{DONE, Outcome, request_file};
 use crate::app::App;
 use crate::args::Pair;
@@ -17,7 +18,8 @@ use crate::output::Record;
 pub(super) async fn run(app: &App, args: &Create) -> Outcome {
     let printer = app.printer();
     let order = order(app, args)?;
-    let (sandbox, _) = order.call.create().await?;
+    let patience = make::patience(args.skip_health_check, args.ready_timeout);
+    let sandbox = make::make(app, order.call, patience).await?;
     let mut record = Record::new()
         .with("id", sandbox.id())
         .with("status", "created")
@@ -33,7 +35,7 @@ pub(super) async fn run(app: &App, args: &Create) -> Outcome {
 
 /// Makes a sandbox for one use.
 pub(super) async fn make(app: &App, args: &Create) -> Result<Sandbox, Error> {
-    Ok(order(app, args)?.call.await?)
+    make::make(app, order(app, args)?.call, Patience::WhileItMoves).await
 }
 
 /// A sandbox about to be made, and what is said about it afterwards.
@@ -59,13 +61,7 @@ fn order(app: &App, args: &Create) -> Result<Order, Error> {
         Some(path) => from_file(app, args, path)?,
         None => from_flags(app, args)?,
     };
-    let mut call = order.call.client(app.client()?);
-    if args.skip_health_check {
-        call = call.skip_health_check();
-    }
-    if let Some(timeout) = args.ready_timeout {
-        call = call.ready_timeout(timeout);
-    }
+    let call = order.call.client(app.client()?);
     Ok(Order { call, ..order })
 }
 

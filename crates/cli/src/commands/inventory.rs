@@ -106,11 +106,17 @@ fn rows(image: &ImageInfo) -> Vec<Record> {
 }
 
 /// Lets the server bring an image to itself; returns its id.
-async fn pull(images: &Images, request: &PullImageRequest) -> Result<String, Error> {
+pub(super) async fn pull(images: &Images, request: &PullImageRequest) -> Result<String, Error> {
     let mut progress = Progress::new(request.image.uri.clone(), None, true);
+    // A registry may think about its first answer for long; that it was asked is to be seen.
+    progress.set(0);
     let mut events = pin!(images.pull(request).await?);
     loop {
-        match events.next().await.transpose()? {
+        let event = tokio::select! {
+            event = events.next() => event.transpose()?,
+            () = progress.catch_up() => continue,
+        };
+        match event {
             Some(PullEvent::Resolved { total_bytes, .. }) => progress.set_total(total_bytes),
             Some(PullEvent::Downloaded { bytes }) => progress.set(bytes),
             Some(PullEvent::Unpacked { .. }) => {}

@@ -191,7 +191,7 @@ async fn pull(
                 PullProgress::Unpacked { .. } => {}
             },
             // What has come stays, and the next pull goes on from there.
-            _ = interrupts.next() => return Err(Error::Interrupted),
+            code = interrupts.next() => return Err(Error::Interrupted(code)),
         }
     }
 }

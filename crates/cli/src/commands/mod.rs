@@ -13,8 +13,10 @@ mod events;
 mod file;
 mod forward;
 mod inventory;
+mod lifetime;
 mod local;
 mod logs;
+mod make;
 mod manual;
 mod request_file;
 mod run;
@@ -25,6 +27,7 @@ mod snapshot;
 mod stats;
 mod template;
 mod vault;
+mod version;
 
 use crate::app::App;
 use crate::args::Command;
@@ -49,8 +52,8 @@ pub(crate) async fn run(app: App, command: Command) -> Outcome {
         Command::Cp(args) => until_interrupted(copy::run(app, &args)).await,
         Command::Logs(args) => logs::run(app, &args).await,
         Command::PortForward(args) => forward::run(app, &args).await,
-        Command::Ls(args) => sandbox::list(app, &args).await,
-        Command::Rm(args) => sandbox::kill(app, &args).await,
+        Command::Ls(args) => sandbox::list_all(app, &args).await,
+        Command::Rm(args) => sandbox::remove(app, &args).await,
         Command::Stats(args) => stats::run(app, &args).await,
         Command::Events(args) => events::run(app, &args).await,
         Command::Sandbox(args) => sandbox::run(app, args).await,
@@ -67,6 +70,7 @@ pub(crate) async fn run(app: App, command: Command) -> Outcome {
         Command::Config(args) => config::run(app, args),
         Command::Skills(args) => skills::run(app, &args),
         Command::Bench(args) => bench::run(app, &args).await,
+        Command::Version => version::run(app).await,
         Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::pages(&args),
         Command::Server(_) => Err(elsewhere("server")),

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use opensandbox::{Ending, Event, Execution, Output, RunCommand, Sandbox};
 
+use super::lifetime::Lifetime;
+use super::shell::{Place, Visited};
 use super::{DONE, Outcome, create, shell};
 use crate::app::App;
 use crate::args::exec::{Exec, Run};
@@ -19,55 +21,42 @@ const GRACE: Duration = Duration::from_secs(10);
 /// What shells give a command that ended by a signal: this and the signal's number.
 pub(super) const SIGNAL_BASE: u8 = 128;
 
-/// The exit code of a command whose end has no number: what does not start has 126 or 127 by
-/// itself, so that this is a signal nobody knows.
+/// What shells give a command whose program is not there.
+const NOT_FOUND: u8 = 127;
+
+/// What shells give a command whose program cannot be run.
+const NOT_EXECUTABLE: u8 = 126;
+
+/// The exit code of a command whose end has no number: what does not start has 126 or 127, so that
+/// this is a signal nobody knows.
 const UNKNOWN_END: u8 = 255;
 
 pub(super) async fn run(app: &App, args: &Run) -> Outcome {
-    let mut interrupts = Interrupts::listen()?;
-    let order = args.sandbox.create(&args.image);
-    let making = create::make(app, &order);
-    let mut making = std::pin::pin!(making);
-    let sandbox = tokio::select! {
-        made = &mut making => made?,
-        code = interrupts.next() => {
-            // Whoever goes now leaves a sandbox behind whose id nobody knows.
-            tokio::select! {
-                made = &mut making => drop(made?.kill().await),
-                _ = interrupts.next() => {}
-            }
-            return Ok(code);
-        }
-    };
-    let outcome = in_sandbox(app, args, &sandbox, &mut interrupts).await;
-    if args.keep {
-        app.printer().note(
-            Message::Info,
-            &format!("the sandbox stays: {}", sandbox.id()),
-        )?;
-    } else {
-        sandbox.kill().await?;
-    }
-    outcome
+    let sandbox = create::make(app, &args.sandbox.create(&args.image)).await?;
+    let visited = in_sandbox(app, args, &sandbox).await;
+    shell::settle(app, &sandbox, visited, args.keep).await
 }
 
-async fn in_sandbox(
-    app: &App,
-    args: &Run,
-    sandbox: &Sandbox,
-    interrupts: &mut Interrupts,
-) -> Outcome {
+async fn in_sandbox(app: &App, args: &Run, sandbox: &Sandbox) -> Result<Visited, Error> {
+    let is_renewed = args.sandbox.timeout.is_none();
     if args.tty {
-        let command = shell_words(&args.command);
-        let keys = "ctrl-p,ctrl-q".parse().expect("two keys");
-        return shell::in_terminal(app, sandbox, args.workdir.as_deref(), Some(&command), &keys)
-            .await;
+        let place = Place {
+            sandbox,
+            directory: args.workdir.as_deref(),
+            keys: &"ctrl-p,ctrl-q".parse().expect("two keys"),
+            is_renewed,
+        };
+        return shell::in_terminal(app, &place, &shell_words(&args.command)).await;
     }
     let mut command = sandbox.commands().exec(args.command.clone());
     if let Some(directory) = &args.workdir {
         command = command.cwd(directory);
     }
-    stream(sandbox, command, args.interactive, interrupts).await
+    let code = stream(app, sandbox, command, args.interactive, is_renewed).await?;
+    Ok(Visited {
+        code,
+        is_left: false,
+    })
 }
 
 pub(super) async fn exec(app: &App, args: &Exec) -> Outcome {
@@ -88,10 +77,14 @@ pub(super) async fn exec(app: &App, args: &Exec) -> Outcome {
                 "--timeout is not for terminals; leave out -t".to_owned(),
             ));
         }
-        let command = shell_words(&words);
-        let directory = args.workdir.as_deref();
-        return shell::in_terminal(app, &sandbox, directory, Some(&command), &args.detach_keys)
-            .await;
+        let place = Place {
+            sandbox: &sandbox,
+            directory: args.workdir.as_deref(),
+            keys: &args.detach_keys,
+            is_renewed: true,
+        };
+        let visited = shell::in_terminal(app, &place, &shell_words(&words)).await?;
+        return Ok(visited.code);
     }
     let mut command = sandbox.commands().exec(args.command.clone());
     if let Some(directory) = &args.workdir {
@@ -113,23 +106,19 @@ pub(super) async fn exec(app: &App, args: &Exec) -> Outcome {
         app.printer().done("Command started", &record)?;
         return Ok(DONE);
     }
-    stream(
-        &sandbox,
-        command,
-        args.interactive,
-        &mut Interrupts::listen()?,
-    )
-    .await
+    stream(app, &sandbox, command, args.interactive, true).await
 }
 
 /// Runs a command to its end: output to ours, standard input to it if wanted, an interrupt handed
-/// on. Answers its exit code.
+/// on. Returns its exit code.
 pub(super) async fn stream(
+    app: &App,
     sandbox: &Sandbox,
     command: RunCommand,
     with_input: bool,
-    interrupts: &mut Interrupts,
+    is_renewed: bool,
 ) -> Outcome {
+    let mut interrupts = Interrupts::listen()?;
     let command = if with_input {
         command.stdin_open()
     } else {
@@ -137,11 +126,17 @@ pub(super) async fn stream(
     };
     let execution = command.stream().await?;
     let input = with_input.then(|| sandbox.clone());
-    follow(execution, input, interrupts, async |id: &str| {
+    let following = follow(execution, input, &mut interrupts, async |id: &str| {
         // One that has ended by now needs no interrupt.
         let _ = sandbox.commands().interrupt(id).await;
-    })
-    .await
+    });
+    let lifetime = Lifetime::new(sandbox, is_renewed);
+    let printer = app.printer();
+    let tell = |text: &str| drop(printer.note(Message::Warning, text));
+    match lifetime.during(tell, following).await {
+        Err(error @ Error::Remote(_)) => Err(lifetime.explain(error).await),
+        outcome => outcome,
+    }
 }
 
 /// Prints what an execution gives until its end.
@@ -182,8 +177,19 @@ pub(super) async fn follow(
                 }
                 id = Some(started.clone());
             }
-            Event::Stdout(text) => print(io::stdout(), text)?,
-            Event::Stderr(text) => print(io::stderr(), text)?,
+            Event::Stdout(text) | Event::Stderr(text) => {
+                let printed = match &event {
+                    Event::Stdout(_) => print(io::stdout(), text),
+                    _ => print(io::stderr(), text),
+                };
+                if let Err(error) = printed {
+                    // Nobody reads it any more: it would run on for nobody.
+                    if let Some(id) = &id {
+                        interrupt(id).await;
+                    }
+                    return Err(error.into());
+                }
+            }
             _ => {}
         }
         // Output was printed; keeping it too would cost its size in memory.
@@ -224,11 +230,23 @@ pub(super) fn exit_code(output: &Output) -> Outcome {
         Ending::Signal(name) => Ok(signal_number(&name).map_or(UNKNOWN_END, |n| SIGNAL_BASE + n)),
         Ending::Failed => {
             let error = output.error.clone().unwrap_or_default();
-            Err(Error::Failed {
-                message: format!("the command did not start: {}", error.evalue),
-                next: None,
+            Err(Error::NotStarted {
+                code: not_started_code(&error.evalue),
+                message: error.evalue,
             })
         }
+    }
+}
+
+/// The code that shells give a command that did not start: whether its program is missing, or
+/// cannot be run, is only in the words of the daemon, ours or the published one.
+fn not_started_code(message: &str) -> u8 {
+    let message = message.to_lowercase();
+    let is_missing = message.contains("not found") || message.contains("no such file");
+    if is_missing && !message.contains("working directory") {
+        NOT_FOUND
+    } else {
+        NOT_EXECUTABLE
     }
 }
 
@@ -300,6 +318,16 @@ mod tests {
         };
         assert_eq!(failed("3", "exit status 3").unwrap(), 3);
         assert_eq!(failed("-1", "signal: killed").unwrap(), 137);
-        assert!(failed("no such program", "x").is_err());
+        let code = |message: &str| failed(message, "x").unwrap_err().exit_code(true);
+        assert_eq!(code("nope: not found in PATH"), 127);
+        assert_eq!(
+            code(r#"exec: "nope": executable file not found in $PATH"#),
+            127
+        );
+        assert_eq!(code("fork/exec /etc/passwd: permission denied"), 126);
+        assert_eq!(
+            code("x did not start: the working directory could not be entered: No such file"),
+            126
+        );
     }
 }

@@ -2,7 +2,7 @@
 
 use std::pin::pin;
 
-use api::query::{ListSandboxesQuery, Page};
+use api::query::{ListSandboxesQuery, PAGE_SIZE_MAX, Page};
 use api::sandbox::SandboxState;
 use futures_util::StreamExt as _;
 use opensandbox::Sandbox as Handle;
@@ -10,12 +10,15 @@ use opensandbox::Sandbox as Handle;
 use super::{DONE, Outcome, create};
 use crate::app::{App, DATA};
 use crate::args::Pair;
-use crate::args::sandbox::{Endpoint, Ids, List, Metrics, Renew, Resume, Sandbox};
+use crate::args::sandbox::{Endpoint, Ids, List, Metrics, Remove, Renew, Resume, Sandbox};
 use crate::error::Error;
 use crate::model;
 use crate::output::{Format, Message, Printer, Record, write};
 
 const COLUMNS: [&str; 5] = ["id", "status", "image", "created_at", "expires_at"];
+
+/// Sandboxes that are removed at the same time: enough to hide the way to the server and back.
+const AT_ONCE: usize = 8;
 
 const STATES: [SandboxState; 8] = [
     SandboxState::Pending,
@@ -43,33 +46,61 @@ pub(super) async fn run(app: &App, command: Sandbox) -> Outcome {
     }
 }
 
-pub(super) async fn list(app: &App, args: &List) -> Outcome {
+/// One page, as the published command line lists them.
+async fn list(app: &App, args: &List) -> Outcome {
     let printer = app.printer();
     let query = query(args)?;
     if args.watch {
         return watch(app, &printer, &query).await;
     }
     let page = app.client()?.list(&query).await?;
-    let is_data = matches!(printer.format(), Format::Json | Format::Yaml);
-    let rows: Vec<Record> = page
-        .items
-        .iter()
-        .map(model::sandbox)
-        .map(|record| if is_data { record } else { model::flat(record) })
-        .collect();
     let has_more = page.pagination.has_next_page;
     printer.page(
         "Sandboxes",
         &COLUMNS,
-        &rows,
+        &rows(&printer, &page.items),
         model::pagination(&page.pagination),
     )?;
-    if has_more && printer.is_terminal() && !is_data {
+    if has_more && !is_data(&printer) {
         let (page, total) = (page.pagination.page, page.pagination.total_items);
         let text = format!("{total} in all; the next are on --page {}", page + 1);
         printer.note(Message::Info, &text)?;
     }
     Ok(DONE)
+}
+
+/// All of them, each page printed when it comes; one page where one is named.
+pub(super) async fn list_all(app: &App, args: &List) -> Outcome {
+    if args.watch || args.page.is_some() {
+        return list(app, args).await;
+    }
+    let printer = app.printer();
+    let mut query = query(args)?;
+    if args.page_size.is_none() {
+        query.page.size = PAGE_SIZE_MAX;
+    }
+    let mut table = printer.paged("Sandboxes", &COLUMNS);
+    loop {
+        let page = app.client()?.list(&query).await?;
+        table.more(rows(&printer, &page.items))?;
+        if !page.pagination.has_next_page {
+            table.end(model::pagination(&page.pagination))?;
+            return Ok(DONE);
+        }
+        query.page.number += 1;
+    }
+}
+
+fn is_data(printer: &Printer) -> bool {
+    matches!(printer.format(), Format::Json | Format::Yaml)
+}
+
+fn rows(printer: &Printer, items: &[api::sandbox::Sandbox]) -> Vec<Record> {
+    let row = |info| match is_data(printer) {
+        true => model::sandbox(info),
+        false => model::flat(model::sandbox(info)),
+    };
+    items.iter().map(row).collect()
 }
 
 /// The list again after every change, until interrupted. At a terminal it stays in place.
@@ -79,12 +110,7 @@ async fn watch(app: &App, printer: &Printer, query: &ListSandboxesQuery) -> Outc
     let mut events = pin!(client.events(None, None).await?);
     loop {
         let page = client.list(query).await?;
-        let rows: Vec<Record> = page
-            .items
-            .iter()
-            .map(model::sandbox)
-            .map(model::flat)
-            .collect();
+        let rows = rows(printer, &page.items);
         if printer.is_terminal() && printer.format() == Format::Table {
             write(&format!(
                 "\x1b[H\x1b[2J{}",
@@ -108,8 +134,6 @@ pub(super) fn stream_ended() -> Error {
 }
 
 fn query(args: &List) -> Result<ListSandboxesQuery, Error> {
-    let states: Result<Vec<SandboxState>, Error> =
-        args.state.iter().map(|text| state(text)).collect();
     let mut page = Page::default();
     if let Some(number) = args.page {
         page.number = number.into();
@@ -118,9 +142,17 @@ fn query(args: &List) -> Result<ListSandboxesQuery, Error> {
         page.size = size.into();
     }
     Ok(ListSandboxesQuery {
-        states: states?,
-        metadata: Pair::map(&args.metadata).unwrap_or_default(),
         page,
+        ..filter(&args.state, &args.metadata)?
+    })
+}
+
+fn filter(states: &[String], labels: &[Pair]) -> Result<ListSandboxesQuery, Error> {
+    let states: Result<Vec<SandboxState>, Error> = states.iter().map(|text| state(text)).collect();
+    Ok(ListSandboxesQuery {
+        states: states?,
+        metadata: Pair::map(labels).unwrap_or_default(),
+        ..ListSandboxesQuery::default()
     })
 }
 
@@ -147,23 +179,52 @@ async fn get(app: &App, id: &str) -> Outcome {
     Ok(DONE)
 }
 
-pub(super) async fn kill(app: &App, args: &Ids) -> Outcome {
+/// `osb sandbox kill`, as the published command line has it.
+async fn kill(app: &App, args: &Ids) -> Outcome {
+    kill_all(app, args.sandbox_ids.clone(), false).await
+}
+
+/// `osb rm`: the sandboxes named, or those that a filter finds.
+pub(super) async fn remove(app: &App, args: &Remove) -> Outcome {
+    if !args.sandbox_ids.is_empty() {
+        return kill_all(app, args.sandbox_ids.clone(), args.force).await;
+    }
+    let query = filter(&args.state, &args.metadata)?;
+    // Named before the first goes: pages move when sandboxes do.
+    let mut all = pin!(app.client()?.list_all(query));
+    let mut ids = Vec::new();
+    while let Some(info) = all.next().await {
+        ids.push(info?.id.to_string());
+    }
+    // One that ends by itself meanwhile is as gone as the others.
+    kill_all(app, ids, true).await
+}
+
+async fn kill_all(app: &App, ids: Vec<String>, may_be_gone: bool) -> Outcome {
     let printer = app.printer();
     let client = app.client()?;
+    let kill = async |id: String| {
+        let killed = client.kill(&id).await;
+        (id, killed)
+    };
+    let mut killing = futures_util::stream::iter(ids).map(kill).buffered(AT_ONCE);
     let mut rows = Vec::new();
     let mut failed = None;
-    for id in &args.sandbox_ids {
+    while let Some((id, killed)) = killing.next().await {
         // One that cannot be killed does not save the others.
-        match client.kill(id).await {
+        match killed {
             Ok(()) => rows.push(
                 Record::new()
                     .with("sandbox_id", id)
                     .with("status", "terminated"),
             ),
+            Err(error) if may_be_gone && error.is_not_found() => {}
             Err(error) => failed = failed.or(Some(error)),
         }
     }
-    if !rows.is_empty() {
+    if rows.is_empty() && failed.is_none() && !is_data(&printer) {
+        printer.note(Message::Info, "No sandboxes found.")?;
+    } else if !rows.is_empty() || failed.is_none() {
         printer.rows("Sandboxes", &["sandbox_id", "status"], &rows)?;
     }
     match failed {

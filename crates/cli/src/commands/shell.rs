@@ -1,55 +1,96 @@
 //! `osb shell`, `osb attach`, and terminals for `osb run -t` and `osb exec -t`: this terminal
 //! becomes that of a process in a sandbox until it ends or is left.
 
+mod visit;
+
 use std::io::{self, Write as _};
 
-use opensandbox::{
-    Sandbox, Terminal, TerminalEvent, TerminalInput, TerminalOptions, TerminalOutput,
-};
-use tokio::signal::unix::{SignalKind, signal};
+use opensandbox::{Sandbox, Terminal, TerminalOptions};
 
-use super::run::SIGNAL_BASE;
+use super::lifetime::Lifetime;
 use super::{DONE, Outcome, create};
 use crate::app::App;
 use crate::args::exec::{Attach, Shell};
 use crate::args::sandbox::Create;
 use crate::error::Error;
 use crate::output::Message;
-use crate::terminal::{self, DetachKeys, Raw, Watcher};
+use crate::terminal::{self, DetachKeys, Raw};
 
-/// The close code of a terminal that another client took.
-const TAKEN_OVER: u16 = api::exec::pty::CLOSE_TAKEN_OVER;
+use visit::{End, Visit};
 
-/// The exit code for a process that a signal ended, where the server does not say which.
-const SIGNALLED: u8 = 255;
+/// Where a terminal is opened, and how it is left.
+pub(super) struct Place<'a> {
+    pub(super) sandbox: &'a Sandbox,
+    pub(super) directory: Option<&'a str>,
+    pub(super) keys: &'a DetachKeys,
+    /// Whether the sandbox is kept alive meanwhile; not where its lifetime was named.
+    pub(super) is_renewed: bool,
+}
+
+/// How a visit to a terminal ended, for whoever made the sandbox.
+pub(super) struct Visited {
+    pub(super) code: u8,
+    /// It goes on, and somebody may come back.
+    pub(super) is_left: bool,
+}
 
 pub(super) async fn shell(app: &App, args: &Shell) -> Outcome {
-    let directory = args.workdir.as_deref();
-    match (&args.sandbox_id, &args.image) {
-        (Some(id), _) => {
-            let sandbox = app.sandbox(id)?;
-            in_terminal(app, &sandbox, directory, None, &args.detach_keys).await
-        }
-        (None, image) => {
-            check_terminal()?;
-            let order = Create {
-                image: image.clone(),
-                ..Create::default()
-            };
-            let sandbox = create::make(app, &order).await?;
-            let outcome = in_terminal(app, &sandbox, directory, None, &args.detach_keys).await;
-            sandbox.kill().await?;
-            outcome
+    check_terminal()?;
+    let visit = async |sandbox: &Sandbox| {
+        let place = Place {
+            sandbox,
+            directory: args.workdir.as_deref(),
+            keys: &args.detach_keys,
+            is_renewed: args.timeout.is_none(),
+        };
+        let terminal = sandbox.terminals().create(place.directory, None).await?;
+        let (id, keys) = (terminal.id(), &args.detach_keys);
+        let hello = format!(
+            "terminal {id} in sandbox {}; {keys} leaves it running",
+            sandbox.id()
+        );
+        app.printer().note(Message::Info, &hello)?;
+        attached(app, &place, &terminal, TerminalOptions::default()).await
+    };
+    if let Some(id) = &args.sandbox_id {
+        return Ok(visit(&app.sandbox(id)?).await?.code);
+    }
+    let order = Create {
+        image: args.image.clone(),
+        timeout: args.timeout.clone(),
+        ..Create::default()
+    };
+    let sandbox = create::make(app, &order).await?;
+    let visited = visit(&sandbox).await;
+    settle(app, &sandbox, visited, false).await
+}
+
+/// Removes a sandbox that was made for one visit, unless it is to stay or somebody may come back.
+pub(super) async fn settle(
+    app: &App,
+    sandbox: &Sandbox,
+    visited: Result<Visited, Error>,
+    is_kept: bool,
+) -> Outcome {
+    let is_left = visited.as_ref().is_ok_and(|visited| visited.is_left);
+    if is_left || is_kept {
+        let id = sandbox.id();
+        let text = format!("the sandbox stays: {id}; remove it with: osb rm {id}");
+        app.printer().note(Message::Info, &text)?;
+    } else {
+        let removed = sandbox.kill().await;
+        // What went wrong before says more.
+        if visited.is_ok() {
+            removed?;
         }
     }
+    Ok(visited?.code)
 }
 
 pub(super) async fn attach(app: &App, args: &Attach) -> Outcome {
     check_terminal()?;
-    let terminal = app
-        .sandbox(&args.sandbox_id)?
-        .terminals()
-        .get(&args.terminal_id);
+    let sandbox = app.sandbox(&args.sandbox_id)?;
+    let terminal = sandbox.terminals().get(&args.terminal_id);
     let status = terminal.status().await?;
     let since = if args.no_replay {
         status.output_offset
@@ -61,21 +102,25 @@ pub(super) async fn attach(app: &App, args: &Attach) -> Outcome {
         take_over: true,
         ..TerminalOptions::default()
     };
-    attached(app, &args.sandbox_id, &terminal, options, &args.detach_keys).await
+    let place = Place {
+        sandbox: &sandbox,
+        directory: None,
+        keys: &args.detach_keys,
+        is_renewed: true,
+    };
+    Ok(attached(app, &place, &terminal, options).await?.code)
 }
 
-/// Runs a command, or a shell, at a terminal of its own.
+/// Runs a command at a terminal of its own.
 pub(super) async fn in_terminal(
     app: &App,
-    sandbox: &Sandbox,
-    directory: Option<&str>,
-    command: Option<&str>,
-    keys: &DetachKeys,
-) -> Outcome {
+    place: &Place<'_>,
+    command: &str,
+) -> Result<Visited, Error> {
     check_terminal()?;
-    let terminal = sandbox.terminals().create(directory, command).await?;
-    let options = TerminalOptions::default();
-    attached(app, sandbox.id(), &terminal, options, keys).await
+    let terminals = place.sandbox.terminals();
+    let terminal = terminals.create(place.directory, Some(command)).await?;
+    attached(app, place, &terminal, TerminalOptions::default()).await
 }
 
 fn check_terminal() -> Result<(), Error> {
@@ -89,141 +134,53 @@ fn check_terminal() -> Result<(), Error> {
     })
 }
 
-/// How a visit to a terminal ended.
-enum End {
-    /// Its process ended, with the code that shells give it.
-    Exit(u8),
-    /// It was left with the keys for that.
-    Left,
-    /// Another client took it.
-    TakenOver,
-}
-
 async fn attached(
     app: &App,
-    sandbox_id: &str,
+    place: &Place<'_>,
     terminal: &Terminal,
     options: TerminalOptions,
-    keys: &DetachKeys,
-) -> Outcome {
-    let (mut input, mut output) = terminal.connect(options).await?.split();
+) -> Result<Visited, Error> {
+    let sandbox_id = place.sandbox.id();
+    let lifetime = Lifetime::new(place.sandbox, place.is_renewed);
+    let again = format!("osb attach {sandbox_id} {}", terminal.id());
     let end = {
+        // Connected first: what is wrong is then said at a terminal as it was.
+        let connection = terminal.connect(options).await?;
+        let visit = Visit::new(terminal, place.keys, options, &again)?;
         let _raw = Raw::enter()?;
-        visit(&mut input, &mut output, keys).await
+        lifetime.during(tell, visit.run(connection)).await
     };
-    match end? {
-        End::Exit(code) => {
-            // Nobody comes back to a terminal whose process has ended.
+    let end = match end {
+        Ok(end) => end,
+        Err(error) => return Err(lifetime.explain(error).await),
+    };
+    let is_left = matches!(end, End::Left);
+    match end {
+        End::Exit(code) | End::HungUp(code) => {
+            // Nobody comes back to a terminal whose process has ended, or who is there is gone: it
+            // ends with what runs in it.
             let _ = terminal.delete().await;
-            Ok(code)
+            Ok(Visited { code, is_left })
         }
         End::Left => {
-            let text = format!(
-                "left running; come back with: osb attach {sandbox_id} {}",
-                terminal.id()
-            );
+            let text = format!("left running; come back with: {again}");
             app.printer().note(Message::Info, &text)?;
-            Ok(DONE)
+            Ok(Visited {
+                code: DONE,
+                is_left,
+            })
         }
         End::TakenOver => Err(Error::Failed {
             message: "another client took the terminal over".to_owned(),
-            next: Some(format!("osb attach {sandbox_id} {}", terminal.id())),
+            next: Some(again),
         }),
     }
 }
 
-/// Carries keys there and output back.
-async fn visit(
-    input: &mut TerminalInput,
-    output: &mut TerminalOutput,
-    keys: &DetachKeys,
-) -> Result<End, Error> {
-    let mut watcher = Watcher::new(keys);
-    let mut typed = terminal::input();
-    let mut is_typing = true;
-    let mut resized = signal(SignalKind::window_change())?;
-    // Before any key, so that whatever the keys start finds the right size.
-    resize(input).await;
-    loop {
-        tokio::select! {
-            event = output.next() => {
-                if let Some(end) = show(event.transpose()?)? {
-                    return Ok(end);
-                }
-            }
-            bytes = typed.recv(), if is_typing => match bytes {
-                Some(bytes) => {
-                    let (rest, is_left) = watcher.feed(&bytes);
-                    // A process that has ended takes no keys; its end is on the way.
-                    if !rest.is_empty() && input.write(&rest).await.is_err() {
-                        is_typing = false;
-                    }
-                    if is_left {
-                        // The other side may have gone first, and that is as good.
-                        let _ = input.close().await;
-                        return Ok(End::Left);
-                    }
-                }
-                // The keyboard is gone; the process ends by itself, or when the line breaks.
-                None => is_typing = false,
-            },
-            _ = resized.recv() => resize(input).await,
-        }
-    }
-}
-
-async fn resize(input: &mut TerminalInput) {
-    if let Some(size) = terminal::size() {
-        // A process that has ended needs no size; its end is on the way.
-        let _ = input.resize(size.columns, size.rows).await;
-    }
-}
-
-/// Shows what came; the end, when it was that.
-fn show(event: Option<TerminalEvent>) -> Result<Option<End>, Error> {
-    let closed = |message: &str| Error::Failed {
-        message: format!("the connection to the terminal ended: {message}"),
-        next: None,
-    };
-    match event {
-        Some(
-            TerminalEvent::Output(bytes)
-            | TerminalEvent::ErrorOutput(bytes)
-            | TerminalEvent::Replay { bytes, .. },
-        ) => {
-            let mut out = io::stdout().lock();
-            out.write_all(&bytes)?;
-            out.flush()?;
-            Ok(None)
-        }
-        Some(TerminalEvent::Exit { code, signal }) => Ok(Some(End::Exit(shell_code(code, signal)))),
-        Some(TerminalEvent::Closed {
-            code: Some(TAKEN_OVER),
-            ..
-        }) => Ok(Some(End::TakenOver)),
-        Some(TerminalEvent::Closed { reason, .. }) => Err(closed(&reason)),
-        Some(TerminalEvent::Refused { code, message }) => {
-            Err(closed(&format!("{message} ({code})")))
-        }
-        Some(_) => Ok(None),
-        None => Err(closed("the other side went away")),
-    }
-}
-
-/// The code that a shell gives a process which ended like this.
-fn shell_code(code: i32, signal: Option<i32>) -> u8 {
-    let code = signal.map_or(code, |signal| i32::from(SIGNAL_BASE) + signal);
-    u8::try_from(code).unwrap_or(SIGNALLED)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn ends_have_the_codes_of_shells() {
-        assert_eq!(shell_code(3, None), 3);
-        assert_eq!(shell_code(-1, Some(9)), 137);
-        assert_eq!(shell_code(-1, None), SIGNALLED);
-    }
+/// A line of our own between what the process prints, at a terminal whose lines need both ends.
+fn tell(text: &str) {
+    let mut out = io::stderr().lock();
+    // A terminal that is gone is found out by whoever reads its keys.
+    let _ = write!(out, "\r\n[osb: {text}]\r\n");
+    let _ = out.flush();
 }

@@ -19,6 +19,8 @@ use crate::progress::bytes;
 
 const COLUMNS: [&str; 5] = ["id", "cpu", "cores", "memory", "memory_limit"];
 
+const MIB: f64 = 1024.0 * 1024.0;
+
 /// Samples that wait to be drawn; each sandbox sends one a second.
 const SAMPLES: usize = 64;
 
@@ -34,7 +36,10 @@ pub(super) async fn run(app: &App, args: &Stats) -> Outcome {
         let mut rows = Vec::new();
         for id in &ids {
             let sample = app.sandbox(id)?.metrics().await?;
-            rows.push(row(id, &sample));
+            rows.push(match printer.format() {
+                Format::Json | Format::Yaml => data_row(id, &sample),
+                _ => row(id, &sample),
+            });
         }
         printer.rows("Usage", &COLUMNS, &rows)?;
         return Ok(DONE);
@@ -98,11 +103,21 @@ async fn ids(app: &App, args: &Stats) -> Result<Vec<String>, Error> {
 }
 
 fn row(id: &str, sample: &Metrics) -> Record {
-    let mib = |amount: f64| bytes((amount * 1024.0 * 1024.0) as u64);
+    let mib = |amount: f64| bytes((amount * MIB) as u64);
     Record::new()
         .with("id", id)
         .with("cpu", format!("{:.1}%", sample.cpu_used_pct))
         .with("cores", sample.cpu_count)
         .with("memory", mib(sample.mem_used_mib))
         .with("memory_limit", mib(sample.mem_total_mib))
+}
+
+/// A row for programs: numbers, with the unit in the field's name.
+fn data_row(id: &str, sample: &Metrics) -> Record {
+    Record::new()
+        .with("id", id)
+        .with("cpu_percent", sample.cpu_used_pct)
+        .with("cores", sample.cpu_count)
+        .with("memory_bytes", (sample.mem_used_mib * MIB) as u64)
+        .with("memory_limit_bytes", (sample.mem_total_mib * MIB) as u64)
 }

@@ -189,6 +189,18 @@ impl Printer {
         }
     }
 
+    /// Many things that come page by page: the first page gives the columns their widths, and each
+    /// is printed when it comes.
+    pub(crate) fn paged<'a>(&self, title: &'a str, columns: &'a [&'a str]) -> Paged<'a> {
+        Paged {
+            printer: *self,
+            title,
+            columns,
+            table: None,
+            rows: Vec::new(),
+        }
+    }
+
     /// A page of things: rows as [`Printer::rows`] has them, with where the page stands.
     pub fn page(
         &self,
@@ -356,6 +368,53 @@ impl Printer {
             let name = NAMES.iter().find_map(|name| row.get(name));
             line(&name.map_or_else(|| "-".to_owned(), Value::cell))
         })
+    }
+}
+
+/// Rows that are printed as they come. JSON and YAML are one document, which is printed at the end.
+pub(crate) struct Paged<'a> {
+    printer: Printer,
+    title: &'a str,
+    columns: &'a [&'a str],
+    table: Option<table::Streamed>,
+    rows: Vec<Record>,
+}
+
+impl Paged<'_> {
+    /// More rows.
+    pub(crate) fn more(&mut self, rows: Vec<Record>) -> io::Result<()> {
+        let printer = self.printer;
+        match printer.format {
+            Format::Json | Format::Yaml => {
+                self.rows.extend(rows);
+                Ok(())
+            }
+            Format::Name | Format::Raw => printer.rows(self.title, self.columns, &rows),
+            Format::Plain | Format::Table if rows.is_empty() => Ok(()),
+            Format::Plain | Format::Table => {
+                let cells = printer.cells(self.columns, &rows);
+                let table = self.table.get_or_insert_with(|| {
+                    let header = self.columns.iter().map(|name| name.to_uppercase());
+                    let is_plain = printer.format == Format::Plain
+                        || printer.width.is_some_and(|width| width < table::WIDTH_MIN);
+                    table::Streamed::new(header.collect(), &cells, is_plain, printer.width)
+                });
+                write(&table.rows(&cells, self.title, printer.paint))
+            }
+        }
+    }
+
+    /// There are no more; in all there were so many, as JSON says it.
+    pub(crate) fn end(mut self, pagination: Record) -> io::Result<()> {
+        let printer = self.printer;
+        match (printer.format, self.table.as_mut()) {
+            (Format::Json | Format::Yaml, _) => {
+                printer.page(self.title, self.columns, &self.rows, pagination)
+            }
+            (Format::Name | Format::Raw, _) => Ok(()),
+            (_, Some(table)) => write(&table.end(printer.paint)),
+            (_, None) => printer.page(self.title, self.columns, &[], pagination),
+        }
     }
 }
 

@@ -28,66 +28,116 @@ pub(crate) fn boxed(
     width: Option<usize>,
     paint: Paint,
 ) -> String {
-    let mut widths = natural_widths(header, rows);
-    if let Some(width) = width {
-        // Each column has a line and a space on both sides, and there is one line more.
-        shrink(&mut widths, width.saturating_sub(3 * header.len() + 1));
+    let mut table = Streamed::new(header.to_vec(), rows, false, width);
+    let mut out = table.rows(rows, title.unwrap_or_default(), paint);
+    out += &table.end(paint);
+    out
+}
+
+/// Columns set apart by spaces; nothing is cut, so that a pipe gets everything.
+pub(crate) fn plain(header: &[String], rows: &[Vec<Cell>]) -> String {
+    Streamed::new(header.to_vec(), rows, true, None).rows(rows, "", Paint::PLAIN)
+}
+
+/// A table whose rows come bit by bit; the first of them decide how wide its columns are.
+pub(crate) struct Streamed {
+    header: Vec<String>,
+    widths: Vec<usize>,
+    is_plain: bool,
+    has_begun: bool,
+}
+
+impl Streamed {
+    /// A table with lines, cut to `width` where one is given, or without lines and uncut.
+    pub(crate) fn new(
+        header: Vec<String>,
+        first: &[Vec<Cell>],
+        is_plain: bool,
+        width: Option<usize>,
+    ) -> Self {
+        let mut widths = natural_widths(&header, first);
+        if let Some(width) = width.filter(|_| !is_plain) {
+            // Each column has a line and a space on both sides, and there is one line more.
+            shrink(&mut widths, width.saturating_sub(3 * header.len() + 1));
+        }
+        Self {
+            header,
+            widths,
+            is_plain,
+            has_begun: false,
+        }
     }
-    let rule = |left: char, middle: char, right: char| {
-        let parts: Vec<String> = widths.iter().map(|w| "─".repeat(w + 2)).collect();
+
+    /// More rows, behind what stands above the first.
+    pub(crate) fn rows(&mut self, rows: &[Vec<Cell>], title: &str, paint: Paint) -> String {
+        let mut out = String::new();
+        if !std::mem::replace(&mut self.has_begun, true) {
+            let cell = |text: &String| Cell {
+                text: text.clone(),
+                style: if self.is_plain {
+                    Style::None
+                } else {
+                    Style::Header
+                },
+            };
+            let header: Vec<Cell> = self.header.iter().map(cell).collect();
+            if self.is_plain {
+                out += &self.plain_row(&header);
+            } else {
+                if !title.is_empty() {
+                    out += &(paint.apply(Style::Title, title) + "\n");
+                }
+                out += &self.rule(['╭', '┬', '╮'], paint);
+                out += &self.boxed_row(&header, paint);
+                out += &self.rule(['├', '┼', '┤'], paint);
+            }
+        }
+        for cells in rows {
+            out += &match self.is_plain {
+                true => self.plain_row(cells),
+                false => self.boxed_row(cells, paint),
+            };
+        }
+        out
+    }
+
+    /// What stands below the last row.
+    pub(crate) fn end(&mut self, paint: Paint) -> String {
+        match self.is_plain {
+            true => String::new(),
+            false => self.rule(['╰', '┴', '╯'], paint),
+        }
+    }
+
+    fn rule(&self, [left, middle, right]: [char; 3], paint: Paint) -> String {
+        let parts: Vec<String> = self.widths.iter().map(|w| "─".repeat(w + 2)).collect();
         let line = format!("{left}{}{right}", parts.join(&middle.to_string()));
         paint.apply(Style::Dim, &line) + "\n"
-    };
-    let bar = paint.apply(Style::Dim, "│");
-    let row = |cells: &[Cell]| {
+    }
+
+    fn boxed_row(&self, cells: &[Cell], paint: Paint) -> String {
+        let bar = paint.apply(Style::Dim, "│");
         let mut line = bar.clone();
-        for (cell, width) in cells.iter().zip(&widths) {
+        for (cell, width) in cells.iter().zip(&self.widths) {
             let text = fit(&cell.text, *width);
             let padding = " ".repeat(width - text.width());
             line += &format!(" {}{padding} {bar}", paint.apply(cell.style, &text));
         }
         line + "\n"
-    };
-    let mut out = String::new();
-    if let Some(title) = title {
-        out += &(paint.apply(Style::Title, title) + "\n");
     }
-    let header: Vec<Cell> = header
-        .iter()
-        .map(|text| Cell {
-            text: text.clone(),
-            style: Style::Header,
-        })
-        .collect();
-    out += &rule('╭', '┬', '╮');
-    out += &row(&header);
-    out += &rule('├', '┼', '┤');
-    for cells in rows {
-        out += &row(cells);
-    }
-    out + &rule('╰', '┴', '╯')
-}
 
-/// Columns set apart by spaces; nothing is cut, so that a pipe gets everything.
-pub(crate) fn plain(header: &[String], rows: &[Vec<Cell>]) -> String {
-    let widths = natural_widths(header, rows);
-    let line = |cells: Vec<&str>| {
+    fn plain_row(&self, cells: &[Cell]) -> String {
         let mut line = String::new();
         let last = cells.len().saturating_sub(1);
-        for (index, (text, width)) in cells.iter().zip(&widths).enumerate() {
-            let text = one_line(text);
+        for (index, (cell, width)) in cells.iter().zip(&self.widths).enumerate() {
+            let text = one_line(&cell.text);
             line += &text;
             if index < last {
                 line += &" ".repeat(width.saturating_sub(text.width()) + 2);
             }
         }
         line + "\n"
-    };
-    let mut out = line(header.iter().map(String::as_str).collect());
-    for cells in rows {
-        out += &line(cells.iter().map(|cell| cell.text.as_str()).collect());
     }
-    out
 }
 
 fn natural_widths(header: &[String], rows: &[Vec<Cell>]) -> Vec<usize> {
