@@ -9,7 +9,7 @@
 //! Every method is safe to call twice. Methods that end something (`delete`, `delete_snapshot`)
 //! answer `Ok` for what is already gone.
 
-mod stock;
+mod inventory;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -22,7 +22,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{broadcast, mpsc};
 
-pub use stock::{Archive, Image, ImageUsage, NamedVolume, Pruned, Stock};
+pub use inventory::{Archive, Image, ImageUsage, Inventory, NamedVolume, Pruned};
 
 /// A place that runs sandboxes.
 #[async_trait]
@@ -119,7 +119,7 @@ pub trait Backend: Send + Sync + 'static {
     fn events(&self) -> broadcast::Receiver<Event>;
 
     /// The images and volumes it keeps, where it lets operators look after them.
-    fn stock(&self) -> Option<&dyn Stock> {
+    fn inventory(&self) -> Option<&dyn Inventory> {
         None
     }
 }

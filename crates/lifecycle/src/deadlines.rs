@@ -52,10 +52,10 @@ pub(crate) const DELETE_RETRY_MAX: Duration = Duration::from_secs(60);
 
 /// Images and volumes are looked up and named in memory, or by an engine on this machine; the
 /// clients give up after 30 s.
-pub(crate) const STOCK_LOOK: Duration = Duration::from_secs(25);
+pub(crate) const INVENTORY_INDEX: Duration = Duration::from_secs(25);
 
 /// Writing an image of tens of gigabytes to a slow disk, or removing as many files.
-pub(crate) const STOCK_WORK: Duration = Duration::from_secs(1800);
+pub(crate) const INVENTORY_DISK: Duration = Duration::from_secs(1800);
 
 /// One sandbox's state.
 pub(crate) const INSPECT: Duration = Duration::from_secs(10);

@@ -149,7 +149,7 @@ impl Feature {
             Feature::RenewOnAccess => "extensions.access.renew.extend.seconds",
             Feature::FromSnapshot => "snapshotId",
             Feature::Snapshot => "snapshot",
-            Feature::Inventory => "stock",
+            Feature::Inventory => "inventory",
             Feature::DamagedRecord => "record",
         }
     }

@@ -17,6 +17,7 @@ mod error;
 pub mod event;
 #[cfg(feature = "fake")]
 pub mod fake;
+mod inventory;
 mod journal;
 mod keeper;
 pub mod labels;
@@ -29,7 +30,6 @@ mod sandbox;
 mod service;
 mod shared;
 mod snapshots;
-mod stock;
 pub mod store;
 mod subscription;
 mod sys;

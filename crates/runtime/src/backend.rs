@@ -15,8 +15,8 @@ use api::error_chain;
 use api::id::{SandboxId, SnapshotId};
 use async_trait::async_trait;
 use lifecycle::backend::{
-    Backend, Capabilities, ConnectError, Created, Error, Event, LOG_PIECES, LogQuery, Logs,
-    Observed, Platform, PullProgress, SnapshotDetails, Source, Spec, Stock, Stream, Target,
+    Backend, Capabilities, ConnectError, Created, Error, Event, Inventory, LOG_PIECES, LogQuery,
+    Logs, Observed, Platform, PullProgress, SnapshotDetails, Source, Spec, Stream, Target,
 };
 use tokio::net::UnixStream;
 use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
@@ -592,7 +592,7 @@ impl Backend for Embedded {
         self.shared.events.subscribe()
     }
 
-    fn stock(&self) -> Option<&dyn Stock> {
+    fn inventory(&self) -> Option<&dyn Inventory> {
         Some(self)
     }
 }

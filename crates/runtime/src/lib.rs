@@ -9,13 +9,13 @@ mod config;
 pub mod doctor;
 pub mod image;
 mod init;
+mod inventory;
 mod lock;
 pub mod net;
 mod program;
 mod sandbox;
 mod seccomp;
 pub mod spawner;
-mod stock;
 mod sys;
 
 pub use backend::Embedded;

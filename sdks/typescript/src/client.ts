@@ -7,7 +7,7 @@ import { createSandbox, type CreateOptions, type SandboxSource } from "./create.
 import { FailedError, InvalidArgumentError } from "./errors.ts";
 import { Operator } from "./operator.ts";
 import { Sandbox } from "./sandbox.ts";
-import { Images, Volumes } from "./stock.ts";
+import { Images, Volumes } from "./inventory.ts";
 import { ValueStream } from "./streams.ts";
 import { type Abortable, API_KEY_HEADER, query, segment, Target } from "./transport.ts";
 import { until } from "./wait.ts";

@@ -4,7 +4,7 @@
 //! as a killed server would.
 
 mod calls;
-mod stock;
+mod inventory;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::os::unix::net::UnixStream;
@@ -61,7 +61,7 @@ pub enum Call {
     /// `logs`
     Logs,
     /// Any call about images and volumes but `pull_image`.
-    Stock,
+    Inventory,
 }
 
 /// How a call goes wrong.
@@ -113,7 +113,7 @@ struct Held {
     local: HashSet<String>,
     remote: HashSet<String>,
     volumes: BTreeSet<String>,
-    has_stock: bool,
+    has_inventory: bool,
     faults: HashMap<Call, VecDeque<Fault>>,
     policy: Option<Policy>,
     capabilities: Capabilities,
@@ -155,7 +155,7 @@ impl Backend {
             local: HashSet::from(["local".to_owned()]),
             remote: HashSet::from(["remote".to_owned()]),
             volumes: BTreeSet::new(),
-            has_stock: true,
+            has_inventory: true,
             faults: HashMap::new(),
             policy: None,
             capabilities: all,
@@ -191,8 +191,8 @@ impl Backend {
     }
 
     /// Keeps images and volumes to itself from now on.
-    pub fn hide_stock(&self) {
-        self.lock().has_stock = false;
+    pub fn hide_inventory(&self) {
+        self.lock().has_inventory = false;
     }
 
     /// The next call of this kind goes wrong in this way.

@@ -4,10 +4,10 @@
 
 mod access;
 mod clients;
+mod inventory;
 mod operations;
 mod proxy;
 mod raw;
 mod sandboxes;
 mod services;
-mod stock;
 mod support;

@@ -30,7 +30,7 @@ from ._sync.execution import Execution, Stream
 from ._sync.files import ByteStream, Files
 from ._sync.pool import Pool
 from ._sync.sandbox import Sandbox
-from ._sync.stock import Images, Volumes
+from ._sync.inventory import Images, Volumes
 from ._sync.terminals import Terminal, TerminalConnection, Terminals, Tunnel
 from ._version import VERSION as __version__
 from .config import Config, RetryPolicy
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from ._async.files import AsyncByteStream, AsyncFiles
     from ._async.pool import AsyncPool
     from ._async.sandbox import AsyncSandbox
-    from ._async.stock import AsyncImages, AsyncVolumes
+    from ._async.inventory import AsyncImages, AsyncVolumes
     from ._async.terminals import AsyncTerminal, AsyncTerminalConnection, AsyncTerminals, AsyncTunnel
 
 # Where the asynchronous twins are: a program that does not use them does not load asyncio.
@@ -61,7 +61,7 @@ _ASYNC = {
     "AsyncClient": "client", "AsyncCode": "code", "AsyncCommands": "commands", "AsyncSession": "commands",
     "AsyncSessions": "commands", "AsyncCredentialVault": "egress", "AsyncEgress": "egress",
     "AsyncExecution": "execution", "AsyncStream": "execution", "AsyncByteStream": "files", "AsyncFiles": "files",
-    "AsyncPool": "pool", "AsyncSandbox": "sandbox", "AsyncImages": "stock", "AsyncVolumes": "stock",
+    "AsyncPool": "pool", "AsyncSandbox": "sandbox", "AsyncImages": "inventory", "AsyncVolumes": "inventory",
     "AsyncTerminal": "terminals", "AsyncTerminalConnection": "terminals", "AsyncTerminals": "terminals",
     "AsyncTunnel": "terminals",
 }

@@ -360,10 +360,10 @@ impl crate::backend::Backend for Backend {
         self.host.events.subscribe()
     }
 
-    fn stock(&self) -> Option<&dyn crate::backend::Stock> {
+    fn inventory(&self) -> Option<&dyn crate::backend::Inventory> {
         self.lock()
-            .has_stock
-            .then_some(self as &dyn crate::backend::Stock)
+            .has_inventory
+            .then_some(self as &dyn crate::backend::Inventory)
     }
 }
 

@@ -12,7 +12,7 @@ from ..errors import Failed, InvalidArgument, OsbError, TimedOut
 from . import net
 from .execution import AsyncStream
 from .sandbox import READY_TIMEOUT, AsyncSandbox
-from .stock import AsyncImages, AsyncVolumes
+from .inventory import AsyncImages, AsyncVolumes
 from .transport import USUAL, Target, Transport
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from ..errors import Failed, InvalidArgument, OsbError, TimedOut
 from . import net
 from .execution import Stream
 from .sandbox import READY_TIMEOUT, Sandbox
-from .stock import Images, Volumes
+from .inventory import Images, Volumes
 from .transport import USUAL, Target, Transport
 
 if TYPE_CHECKING:

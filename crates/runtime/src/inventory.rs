@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use jiff::Timestamp;
 use lifecycle::backend::{
-    Archive, Error, Image, ImageUsage, NamedVolume, Platform, Pruned, PullProgress, RegistryAuth,
-    Source, Stock,
+    Archive, Error, Image, ImageUsage, Inventory, NamedVolume, Platform, Pruned, PullProgress,
+    RegistryAuth, Source,
 };
 use rand::distr::{Alphanumeric, SampleString as _};
 use tokio::io::AsyncWriteExt as _;
@@ -28,7 +28,7 @@ use crate::sandbox::{copy, volume};
 const NAME_LETTERS: usize = 16;
 
 #[async_trait]
-impl Stock for Embedded {
+impl Inventory for Embedded {
     async fn images(&self) -> Result<Vec<Image>, Error> {
         let image = |image: image::Image| Image {
             id: image.id.as_str().to_owned(),

@@ -9,14 +9,14 @@ use tokio::sync::mpsc;
 
 use super::{Backend, Call, Held};
 use crate::backend::{
-    Archive, Error, Image, ImageUsage, NamedVolume, Platform, Pruned, PullProgress, RegistryAuth,
-    Source, Stock, VolumeSource,
+    Archive, Error, Image, ImageUsage, Inventory, NamedVolume, Platform, Pruned, PullProgress,
+    RegistryAuth, Source, VolumeSource,
 };
 
 #[async_trait]
-impl Stock for Backend {
+impl Inventory for Backend {
     async fn images(&self) -> Result<Vec<Image>, Error> {
-        self.strike(Call::Stock).await?.come().await;
+        self.strike(Call::Inventory).await?.come().await;
         let mut names: Vec<_> = self.lock().local.iter().cloned().collect();
         names.sort();
         let image = |name: String| Image {
@@ -57,7 +57,7 @@ impl Stock for Backend {
         let mut text = String::new();
         let read = archive.read_to_string(&mut text).await;
         read.map_err(|error| Error::ImageInvalid(error.to_string()))?;
-        self.strike(Call::Stock).await?.come().await;
+        self.strike(Call::Inventory).await?.come().await;
         if text.is_empty() {
             return Err(Error::ImageInvalid("it is empty".to_owned()));
         }
@@ -70,7 +70,7 @@ impl Stock for Backend {
     }
 
     async fn export_image(&self, reference: &str) -> Result<Archive, Error> {
-        self.strike(Call::Stock).await?.come().await;
+        self.strike(Call::Inventory).await?.come().await;
         if !self.lock().local.contains(reference) {
             return Err(Backend::image_error(reference));
         }
@@ -79,7 +79,7 @@ impl Stock for Backend {
     }
 
     async fn remove_image(&self, reference: &str) -> Result<(), Error> {
-        self.strike(Call::Stock).await?.come().await;
+        self.strike(Call::Inventory).await?.come().await;
         if self.lock().local.remove(reference) {
             Ok(())
         } else {
@@ -88,7 +88,7 @@ impl Stock for Backend {
     }
 
     async fn prune_images(&self) -> Result<Pruned, Error> {
-        self.strike(Call::Stock).await?.come().await;
+        self.strike(Call::Inventory).await?.come().await;
         Ok(Pruned {
             images: 0,
             layers: 0,
@@ -97,20 +97,20 @@ impl Stock for Backend {
     }
 
     async fn volumes(&self) -> Result<Vec<NamedVolume>, Error> {
-        self.strike(Call::Stock).await?.come().await;
+        self.strike(Call::Inventory).await?.come().await;
         let held = self.lock();
         Ok(held.volumes.iter().map(|name| held.volume(name)).collect())
     }
 
     async fn create_volume(&self, name: &str) -> Result<NamedVolume, Error> {
-        self.strike(Call::Stock).await?.come().await;
+        self.strike(Call::Inventory).await?.come().await;
         let mut held = self.lock();
         held.volumes.insert(name.to_owned());
         Ok(held.volume(name))
     }
 
     async fn remove_volume(&self, name: &str, is_forced: bool) -> Result<(), Error> {
-        self.strike(Call::Stock).await?.come().await;
+        self.strike(Call::Inventory).await?.come().await;
         let mut held = self.lock();
         if !held.volumes.contains(name) {
             return Err(Error::VolumeNotFound(name.to_owned()));

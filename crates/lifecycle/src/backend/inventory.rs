@@ -14,7 +14,7 @@ pub type Archive = Box<dyn AsyncRead + Send + Unpin>;
 
 /// Images and named volumes of a backend.
 #[async_trait]
-pub trait Stock: Send + Sync {
+pub trait Inventory: Send + Sync {
     /// Images that are here, by id; neither `host` nor snapshots.
     async fn images(&self) -> Result<Vec<Image>, Error>;
 

@@ -229,9 +229,9 @@ async fn a_volume_in_use_is_removed_only_by_force() {
 }
 
 #[tokio::test]
-async fn a_backend_that_keeps_its_stock_to_itself_says_so() {
+async fn a_backend_that_keeps_its_inventory_to_itself_says_so() {
     let server = start().await;
-    server.backend.hide_stock();
+    server.backend.hide_inventory();
     for path in ["/v1/images", "/v1/volumes"] {
         server
             .get(path)

@@ -9,8 +9,8 @@ use tokio::sync::mpsc;
 
 use crate::admission;
 use crate::backend::{
-    self, Archive, Image, ImageUsage, NamedVolume, Platform, Pruned, PullProgress, RegistryAuth,
-    Stock,
+    self, Archive, Image, ImageUsage, Inventory, NamedVolume, Platform, Pruned, PullProgress,
+    RegistryAuth,
 };
 use crate::deadlines;
 use crate::error::{Error, Feature};
@@ -19,9 +19,9 @@ use crate::service::{Service, within};
 impl Service {
     /// Images that are here, and what they take on disk where that can be told.
     pub async fn images(&self) -> Result<(Vec<Image>, Option<ImageUsage>), Error> {
-        let stock = self.stock()?;
-        let look = async { Ok((stock.images().await?, stock.image_usage().await?)) };
-        call("listing images", deadlines::STOCK_LOOK, look).await
+        let inventory = self.inventory()?;
+        let look = async { Ok((inventory.images().await?, inventory.image_usage().await?)) };
+        call("listing images", deadlines::INVENTORY_INDEX, look).await
     }
 
     /// Brings an image here and answers its id. Ends with the caller.
@@ -33,7 +33,7 @@ impl Service {
         progress: mpsc::Sender<PullProgress>,
     ) -> Result<String, Error> {
         let pull = self
-            .stock()?
+            .inventory()?
             .pull_image(reference, auth, platform, progress);
         call("pulling the image", deadlines::PULL, pull).await
     }
@@ -44,51 +44,51 @@ impl Service {
         archive: Archive,
         name: Option<&str>,
     ) -> Result<Vec<String>, Error> {
-        let import = self.stock()?.import_images(archive, name);
+        let import = self.inventory()?.import_images(archive, name);
         call("importing the images", deadlines::PULL, import).await
     }
 
     /// An image as an archive.
     pub async fn export_image(&self, reference: &str) -> Result<Archive, Error> {
-        let export = self.stock()?.export_image(reference);
-        call("exporting the image", deadlines::STOCK_WORK, export).await
+        let export = self.inventory()?.export_image(reference);
+        call("exporting the image", deadlines::INVENTORY_DISK, export).await
     }
 
     /// Takes a name from an image.
     pub async fn remove_image(&self, reference: &str) -> Result<(), Error> {
-        let removal = self.stock()?.remove_image(reference);
-        call("removing the image", deadlines::STOCK_LOOK, removal).await
+        let removal = self.inventory()?.remove_image(reference);
+        call("removing the image", deadlines::INVENTORY_INDEX, removal).await
     }
 
     /// Removes what nobody needs.
     pub async fn prune_images(&self) -> Result<Pruned, Error> {
-        let prune = self.stock()?.prune_images();
-        call("pruning images", deadlines::STOCK_WORK, prune).await
+        let prune = self.inventory()?.prune_images();
+        call("pruning images", deadlines::INVENTORY_DISK, prune).await
     }
 
     /// Named volumes.
     pub async fn volumes(&self) -> Result<Vec<NamedVolume>, Error> {
-        let look = self.stock()?.volumes();
-        call("listing volumes", deadlines::STOCK_LOOK, look).await
+        let look = self.inventory()?.volumes();
+        call("listing volumes", deadlines::INVENTORY_INDEX, look).await
     }
 
     /// Makes a named volume.
     pub async fn create_volume(&self, name: &str) -> Result<NamedVolume, Error> {
-        let creation = self.stock()?.create_volume(name);
-        call("making the volume", deadlines::STOCK_LOOK, creation).await
+        let creation = self.inventory()?.create_volume(name);
+        call("making the volume", deadlines::INVENTORY_INDEX, creation).await
     }
 
     /// Removes a named volume; while a sandbox has it mounted only if forced.
     pub async fn remove_volume(&self, name: &str, is_forced: bool) -> Result<(), Error> {
-        let removal = self.stock()?.remove_volume(name, is_forced);
-        call("removing the volume", deadlines::STOCK_WORK, removal).await
+        let removal = self.inventory()?.remove_volume(name, is_forced);
+        call("removing the volume", deadlines::INVENTORY_DISK, removal).await
     }
 
-    fn stock(&self) -> Result<&dyn Stock, Error> {
+    fn inventory(&self) -> Result<&dyn Inventory, Error> {
         self.plane.refuse_when_stopping()?;
         admission::operate(&self.caller)?;
         let backend = &self.plane.shared.backend;
-        backend.stock().ok_or_else(|| Error::Unsupported {
+        backend.inventory().ok_or_else(|| Error::Unsupported {
             feature: Feature::Inventory,
             message: format!(
                 "the {} backend keeps its images and volumes to itself; use the engine's own tools",

@@ -1,4 +1,4 @@
-# Made from osb/_async/stock.py by make-sync. Do not edit.
+# Made from osb/_async/inventory.py by make-sync. Do not edit.
 """What a server keeps for sandboxes to come: images and named volumes. For holders of an API key."""
 
 from __future__ import annotations
