@@ -12,8 +12,8 @@ use lifecycle::backend::Exit;
 
 use crate::directory;
 use crate::engine::{Engine, EngineError};
-use crate::index::{Known, Reach, Sandbox, State};
 use crate::labels::Labels;
+use crate::sandbox::{Known, Reach, Sandbox, State};
 
 /// The sandbox that a listed container is; `None` when it is none.
 pub(crate) async fn adopt(

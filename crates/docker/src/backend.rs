@@ -15,7 +15,8 @@ use lifecycle::backend::{
     Backend, Capabilities, ConnectError, Created, Error, Event, LogQuery, Logs, Observed, Platform,
     PullProgress, SnapshotDetails, Source, Spec, Stream, Target,
 };
-use tokio::sync::{broadcast, mpsc, oneshot};
+use lifecycle::registry::Registry;
+use tokio::sync::{broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Config;
@@ -23,7 +24,7 @@ use crate::create::create;
 use crate::directory::{Layout, failed};
 use crate::engine::{Engine, EngineError, unavailable};
 use crate::image::{self, Images};
-use crate::index::{Index, Sandbox, State};
+use crate::sandbox::{Sandbox, State};
 use crate::{describe, dial, feed, logs, removal, snapshot};
 
 /// Creations that the engine is asked for at once. An engine works them off one after the other in
@@ -54,7 +55,7 @@ pub(crate) struct Shared {
     pub(crate) engine: Engine,
     pub(crate) layout: Layout,
     pub(crate) images: Images,
-    pub(crate) index: Index,
+    pub(crate) sandboxes: Registry<Sandbox>,
     /// The seccomp profile's text.
     pub(crate) seccomp: Option<String>,
     /// By processor: execd's digest, and the directory it is mounted from.
@@ -93,7 +94,7 @@ impl Docker {
             engine: engine.clone(),
             layout,
             images: Images::default(),
-            index: Index::default(),
+            sandboxes: Registry::default(),
             seccomp,
             programs,
             keeps_snapshots: keeps_snapshots(&config, &info),
@@ -225,7 +226,12 @@ impl Shared {
 
     /// Removes what a server that was killed left on the host without a container.
     async fn tidy(self: &Arc<Self>) -> Result<(), Error> {
-        let here: HashSet<SandboxId> = self.index.all().iter().map(|it| it.id.clone()).collect();
+        let here: HashSet<SandboxId> = self
+            .sandboxes
+            .all()
+            .iter()
+            .map(|it| it.id.clone())
+            .collect();
         let ids = self
             .layout
             .ids()
@@ -234,46 +240,10 @@ impl Shared {
             removal::forget_directory(self, &id).await;
         }
         let mut in_use: Vec<String> = self.programs.values().map(|it| it.0.clone()).collect();
-        in_use.extend(self.index.all().iter().map(|it| it.execd.clone()));
+        in_use.extend(self.sandboxes.all().iter().map(|it| it.execd.clone()));
         let tidied = self.layout.tidy(&in_use);
         tidied.map_err(|source| failed("removing old versions of execd", source))
     }
-
-    async fn create(self: &Arc<Self>, spec: Spec) -> Result<Created, Error> {
-        let over = self.index.claim(&spec.id)?;
-        match create(self, &spec).await {
-            Ok((sandbox, created)) => {
-                self.index.keep(&sandbox);
-                drop(over);
-                // From here on its end is told; one that came sooner is told now.
-                let id = spec.id;
-                match sandbox.state() {
-                    State::Exited(exit) => self.index.tell(Event::Exited { id, exit }),
-                    State::Gone => {
-                        self.index.tell(Event::Vanished { id: id.clone() });
-                        self.index.forget(&id);
-                    }
-                    _ => {}
-                }
-                Ok(created)
-            }
-            Err(error) => {
-                self.index.forget(&spec.id);
-                Err(error)
-            }
-        }
-    }
-
-    async fn delete(self: &Arc<Self>, id: &SandboxId, grace: Duration) -> Result<(), Error> {
-        match self.index.here_at_last(id).await {
-            Some(sandbox) => removal::delete(self, &sandbox, grace).await,
-            None => Ok(()),
-        }
-    }
-}
-
-fn closing() -> Error {
-    unavailable("the server is stopping")
 }
 
 fn wrong_state(state: &State, id: &SandboxId, wanted: &'static str) -> Error {
@@ -393,37 +363,30 @@ impl Backend for Docker {
     }
 
     async fn create(&self, spec: Spec) -> Result<Created, Error> {
-        // In a task of its own: a caller who goes away must not leave half a sandbox.
-        let (answer, answered) = oneshot::channel();
-        let (shared, id) = (self.shared.clone(), spec.id.clone());
-        tokio::spawn(async move {
-            let outcome = shared.create(spec).await;
-            if let Err(Ok(_)) = answer.send(outcome) {
-                // Nobody heard that it was made, so nobody will ever delete it.
-                if let Err(error) = shared.delete(&id, Duration::ZERO).await {
-                    tracing::warn!(sandbox_id = %id, error = %error, "an abandoned sandbox remains");
-                }
-            }
-        });
-        answered.await.unwrap_or_else(|_| Err(closing()))
+        let creation = create(&self.shared, &spec);
+        let sandboxes = &self.shared.sandboxes;
+        sandboxes.create(&spec.id, Vec::new(), creation).await
     }
 
     async fn delete(&self, id: &SandboxId, grace: Duration) -> Result<(), Error> {
-        self.shared.delete(id, grace).await
+        match self.shared.sandboxes.get_settled(id).await? {
+            Some(sandbox) => removal::delete(&self.shared, &sandbox, grace).await,
+            None => Ok(()),
+        }
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<(), Error> {
-        let sandbox = self.shared.index.here(id)?;
+        let sandbox = self.shared.sandboxes.get(id)?;
         change(&self.shared, &sandbox, State::Paused).await
     }
 
     async fn resume(&self, id: &SandboxId) -> Result<(), Error> {
-        let sandbox = self.shared.index.here(id)?;
+        let sandbox = self.shared.sandboxes.get(id)?;
         change(&self.shared, &sandbox, State::Running).await
     }
 
     async fn snapshot(&self, id: &SandboxId, to: &SnapshotId) -> Result<SnapshotDetails, Error> {
-        let sandbox = self.shared.index.here(id)?;
+        let sandbox = self.shared.sandboxes.get(id)?;
         snapshot::take(&self.shared, &sandbox, to).await
     }
 
@@ -436,12 +399,12 @@ impl Backend for Docker {
     }
 
     async fn list(&self) -> Result<Vec<Observed>, Error> {
-        let all = self.shared.index.all();
+        let all = self.shared.sandboxes.all();
         Ok(all.iter().map(|sandbox| sandbox.observe()).collect())
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Observed, Error> {
-        Ok(self.shared.index.here(id)?.observe())
+        Ok(self.shared.sandboxes.get(id)?.observe())
     }
 
     async fn connect(
@@ -449,13 +412,13 @@ impl Backend for Docker {
         id: &SandboxId,
         target: Target,
     ) -> Result<Box<dyn Stream>, ConnectError> {
-        let sandbox = self.shared.index.here(id);
+        let sandbox = self.shared.sandboxes.get(id);
         let sandbox = sandbox.map_err(|_| ConnectError::NotFound(id.clone()))?;
         dial::connect(&sandbox, target).await
     }
 
     async fn logs(&self, id: &SandboxId, query: LogQuery) -> Result<Logs, Error> {
-        let sandbox = self.shared.index.here(id)?;
+        let sandbox = self.shared.sandboxes.get(id)?;
         logs::read(&self.shared.engine, &sandbox, query).await
     }
 
@@ -464,16 +427,16 @@ impl Backend for Docker {
         id: &SandboxId,
         query: LogQuery,
     ) -> Result<mpsc::Receiver<String>, Error> {
-        let sandbox = self.shared.index.here(id)?;
+        let sandbox = self.shared.sandboxes.get(id)?;
         Ok(logs::follow(&self.shared.engine, &sandbox, query))
     }
 
     async fn describe(&self, id: &SandboxId) -> Result<String, Error> {
-        let sandbox = self.shared.index.here(id)?;
+        let sandbox = self.shared.sandboxes.get(id)?;
         describe::describe(&self.shared.engine, &sandbox).await
     }
 
     fn events(&self) -> broadcast::Receiver<Event> {
-        self.shared.index.events()
+        self.shared.sandboxes.events()
     }
 }

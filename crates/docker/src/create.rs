@@ -21,8 +21,8 @@ use crate::directory::{self, failed};
 use crate::engine::{EngineError, exhausted, is_full, unavailable};
 use crate::handoff::{self, Gate};
 use crate::image::{self, Image};
-use crate::index::{Known, Reach, Sandbox, State};
 use crate::labels::Labels;
+use crate::sandbox::{Known, Reach, Sandbox, State};
 use crate::volume::Prepared;
 use crate::{logs, removal, volume};
 
@@ -129,7 +129,7 @@ async fn make(
         is_incomplete: false,
         state: State::Made,
     }));
-    shared.index.expect(&sandbox);
+    shared.sandboxes.attach(&sandbox);
     let started_at = start(shared, spec, &sandbox, place).await?;
     volumes.release();
     let created = Created {

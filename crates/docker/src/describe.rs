@@ -5,7 +5,7 @@ use bollard::query_parameters::InspectContainerOptions;
 use lifecycle::backend::Error;
 
 use crate::engine::{Engine, EngineError};
-use crate::index::{Reach, Sandbox};
+use crate::sandbox::{Reach, Sandbox};
 
 pub(crate) async fn describe(engine: &Engine, sandbox: &Sandbox) -> Result<String, Error> {
     let none = None::<InspectContainerOptions>;

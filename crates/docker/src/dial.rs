@@ -13,7 +13,7 @@ use secrecy::ExposeSecret as _;
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 
-use crate::index::{Reach, Sandbox, State};
+use crate::sandbox::{Reach, Sandbox, State};
 
 /// How long the sandbox's side may take to accept or refuse. A healthy one answers at once.
 const ANSWER_MAX: Duration = Duration::from_secs(15);

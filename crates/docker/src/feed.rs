@@ -1,7 +1,7 @@
 //! The engine's events, turned into states of sandboxes, and the whole list after every gap.
 //!
 //! The stream is asked for from an instant before the list is read, so nothing falls between the
-//! two; what is told twice changes nothing. While the engine is away the index answers as of the
+//! two; what is told twice changes nothing. While the engine is away sandboxes are shown as of the
 //! last event, and images are asked for anew.
 
 use std::collections::HashMap;
@@ -21,7 +21,7 @@ use tokio_util::sync::CancellationToken;
 use crate::adopt;
 use crate::backend::Shared;
 use crate::engine::{Engine, EngineError};
-use crate::index::{Sandbox, State};
+use crate::sandbox::{Sandbox, State, of_container};
 use crate::{labels, removal};
 
 /// Waits between attempts to reach an engine that is away: soon at first, because a restart takes
@@ -104,7 +104,7 @@ async fn reconnect(
             Ok(()) => {
                 tracing::info!("the engine is back");
                 keeper.images.fed(true);
-                keeper.index.tell(Event::Resync);
+                keeper.sandboxes.tell(Event::Resync);
                 return Some(stream);
             }
             Err(failure) => {
@@ -114,7 +114,7 @@ async fn reconnect(
     }
 }
 
-/// Makes the index agree with the engine's own list.
+/// Makes the registry agree with the engine's own list.
 pub(crate) async fn sync(shared: &Arc<Shared>) -> Result<(), EngineError> {
     let filters = HashMap::from([("label", vec![labels::ID])]);
     let options = ListContainersOptionsBuilder::default()
@@ -130,14 +130,14 @@ pub(crate) async fn sync(shared: &Arc<Shared>) -> Result<(), EngineError> {
             continue;
         };
         seen.push(found.container.clone());
-        let known = shared.index.of_container(&found.id, &found.container);
+        let known = of_container(&shared.sandboxes, &found.id, &found.container);
         match known {
             Some(known) => see(shared, &known, found.state()),
-            None if shared.index.is_being_made(&found.id) => {}
-            None => shared.index.keep(&found),
+            None if shared.sandboxes.is_being_created(&found.id) => {}
+            None => shared.sandboxes.insert(found),
         }
     }
-    for sandbox in shared.index.all() {
+    for sandbox in shared.sandboxes.all() {
         if !seen.contains(&sandbox.container) {
             see(shared, &sandbox, State::Gone);
         }
@@ -164,7 +164,7 @@ fn take(shared: &Arc<Shared>, event: &EventMessage) {
     let at = event
         .time_nano
         .and_then(|nanos| Timestamp::from_nanosecond(nanos.into()).ok());
-    let Some(sandbox) = shared.index.of_container(&id, container) else {
+    let Some(sandbox) = of_container(&shared.sandboxes, &id, container) else {
         if action == "create" {
             appeared(shared, id, container.clone());
         }
@@ -183,7 +183,7 @@ fn take(shared: &Arc<Shared>, event: &EventMessage) {
         "unpause" => see(shared, &sandbox, State::Running),
         "oom" => {
             sandbox.note_oom();
-            shared.index.tell(Event::OutOfMemory { id });
+            shared.sandboxes.tell(Event::OutOfMemory { id });
         }
         "die" => {
             let code = attributes
@@ -232,13 +232,13 @@ fn see(shared: &Arc<Shared>, sandbox: &Arc<Sandbox>, now: State) {
     sandbox.set(now.clone());
     let id = sandbox.id.clone();
     match now {
-        State::Exited(exit) => shared.index.tell(Event::Exited { id, exit }),
+        State::Exited(exit) => shared.sandboxes.tell(Event::Exited { id, exit }),
         State::Gone if !sandbox.is_leaving.load(Ordering::Relaxed) => {
-            shared.index.tell(Event::Vanished { id: id.clone() });
-            if shared.index.is_being_made(&id) {
+            shared.sandboxes.tell(Event::Vanished { id: id.clone() });
+            if shared.sandboxes.is_being_created(&id) {
                 return;
             }
-            shared.index.forget(&id);
+            shared.sandboxes.remove(&id);
             let shared = shared.clone();
             tokio::spawn(async move { removal::forget_directory(&shared, &id).await });
         }

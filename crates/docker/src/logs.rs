@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 
 use crate::engine::{Engine, EngineError};
 use crate::handoff::SERVING;
-use crate::index::Sandbox;
+use crate::sandbox::Sandbox;
 
 /// However much is asked for, no more than this is held in memory.
 const BYTES_MAX: usize = 16 << 20;

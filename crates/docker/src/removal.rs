@@ -10,7 +10,7 @@ use lifecycle::backend::Error;
 
 use crate::backend::Shared;
 use crate::engine::EngineError;
-use crate::index::{Sandbox, State};
+use crate::sandbox::{Sandbox, State};
 use crate::volume;
 
 /// Ends a sandbox, with TERM and `grace` first where there is any.
@@ -26,7 +26,7 @@ pub(crate) async fn delete(
         sandbox.is_leaving.store(false, Ordering::Relaxed);
     }
     removed.map_err(EngineError::into_error)?;
-    shared.index.forget(&sandbox.id);
+    shared.sandboxes.remove(&sandbox.id);
     sandbox.set(State::Gone);
     for claim in &sandbox.volumes {
         if let Err(failure) = volume::remove(&shared.engine, claim).await {

@@ -14,8 +14,8 @@ use lifecycle::backend::{Error, SnapshotDetails, Source};
 use crate::backend::Shared;
 use crate::engine::{EngineError, exhausted, is_full};
 use crate::image::{self, SNAPSHOTS};
-use crate::index::{Sandbox, State};
 use crate::labels;
+use crate::sandbox::{Sandbox, State};
 
 pub(crate) async fn take(
     shared: &Shared,
@@ -90,7 +90,7 @@ pub(crate) async fn remove(shared: &Shared, id: &SnapshotId) -> Result<(), Error
         by,
     };
     let user = shared
-        .index
+        .sandboxes
         .all()
         .into_iter()
         .find(|sandbox| sandbox.image == image.id);

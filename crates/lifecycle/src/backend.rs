@@ -57,6 +57,10 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Makes and starts a sandbox and returns once its control socket accepts connections.
     /// On error nothing of it is left behind. Pulls the image first if it is not local.
+    ///
+    /// The service drives it to its end in a task of its own, also when its client has gone away, and
+    /// deletes what nobody wants any more: a backend needs no task or guard for that. A future that is dropped
+    /// half-way (the process ends) leaves what a killed server leaves.
     async fn create(&self, spec: Spec) -> Result<Created, Error>;
 
     /// Ends a sandbox and removes everything it consisted of. With a grace period its PID 1
@@ -407,6 +411,18 @@ pub enum Event {
     },
     /// The backend lost its view (engine restarted, events missed): call [`Backend::list`].
     Resync,
+}
+
+impl Event {
+    /// The sandbox that it is about; `None` where it is about all.
+    pub fn sandbox(&self) -> Option<&SandboxId> {
+        match self {
+            Event::Exited { id, .. } | Event::OutOfMemory { id } | Event::Vanished { id } => {
+                Some(id)
+            }
+            Event::Resync => None,
+        }
+    }
 }
 
 /// Why a connection could not be opened.

@@ -5,10 +5,12 @@
 //! it up, what it made is removed again: that is decided here for owners that are gone and in
 //! `owner` for those that are not.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
 use api::id::{SandboxId, SnapshotId};
+use futures_util::FutureExt as _;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
@@ -94,7 +96,7 @@ impl Call {
             };
             let event = match prepared {
                 Err((reason, error)) => CallEvent::MakeFailed { reason, error },
-                Ok(prepared) => match self.backend().create(spec).await {
+                Ok(prepared) => match self.create(spec).await {
                     Ok(created) => CallEvent::Made {
                         created,
                         pulled: prepared.pulled,
@@ -122,6 +124,20 @@ impl Call {
         let number = self.number;
         // The channel of an owner without a call under way is empty.
         let _ = self.reports.try_send(CallReport { number, event });
+    }
+
+    /// Drives the backend's `create` to its end. A panic in it fails the creation at once; without this its
+    /// owner would wait for a report until its deadline.
+    async fn create(&self, spec: Spec) -> Result<Created, backend::Error> {
+        let creation = AssertUnwindSafe(self.backend().create(spec)).catch_unwind();
+        creation.await.unwrap_or_else(|_| {
+            let message = format!(
+                "the {} backend panicked while it created sandbox {}; the server's log has the place",
+                self.backend().name(),
+                self.id
+            );
+            Err(backend::Error::Internal(message))
+        })
     }
 
     async fn prepare(

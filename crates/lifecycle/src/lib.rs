@@ -26,6 +26,7 @@ mod metadata;
 mod owner;
 mod recipe;
 mod reconcile;
+pub mod registry;
 mod sandbox;
 mod service;
 mod shared;

@@ -4,11 +4,10 @@
 //! Keeps no policy. All it knows is in memory for speed and on disk for the next server; nothing
 //! here outlives the process but the sandboxes themselves.
 
-use std::collections::HashMap;
 use std::fmt;
 use std::fs::File;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::error_chain;
@@ -18,8 +17,9 @@ use lifecycle::backend::{
     Backend, Capabilities, ConnectError, Created, Error, Event, Inventory, LOG_PIECES, LogQuery,
     Logs, Observed, Platform, PullProgress, SnapshotDetails, Source, Spec, Stream, Target,
 };
+use lifecycle::registry::Registry;
 use tokio::net::UnixStream;
-use tokio::sync::{Semaphore, broadcast, mpsc, oneshot, watch};
+use tokio::sync::{Semaphore, broadcast, mpsc};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
@@ -42,9 +42,6 @@ const CREATIONS_MAX: usize = 32;
 /// Directories that are removed at once. Nobody waits for it, but a disk that discards each freed
 /// block takes some 20 ms for a sandbox, and removal must keep up with creation.
 const REMOVALS_MAX: usize = 8;
-
-/// Events that a slow listener may fall behind by before it must list.
-const EVENTS_BEHIND_MAX: usize = 1024;
 
 /// With less free disk than this no sandbox can do anything useful.
 const FREE_BYTES_MIN: u64 = 32 << 20;
@@ -82,15 +79,8 @@ pub(crate) struct Shared {
     /// Ends the tasks that follow sandboxes, when the backend is dropped.
     pub(crate) stop: CancellationToken,
     pub(crate) removals: Semaphore,
-    sandboxes: Mutex<HashMap<SandboxId, Entry>>,
-    events: broadcast::Sender<Event>,
+    pub(crate) sandboxes: Registry<Sandbox>,
     pub(crate) lock: Arc<File>,
-}
-
-enum Entry {
-    /// Being made, with these named volumes; the channel closes when that is over.
-    Creating(watch::Receiver<()>, Vec<String>),
-    Here(Arc<Sandbox>),
 }
 
 impl Embedded {
@@ -122,8 +112,7 @@ impl Embedded {
             behind: closed_tracker(),
             stop: CancellationToken::new(),
             removals: Semaphore::new(REMOVALS_MAX),
-            sandboxes: Mutex::new(HashMap::new()),
-            events: broadcast::Sender::new(EVENTS_BEHIND_MAX),
+            sandboxes: Registry::default(),
             lock: Arc::new(ready.lock),
             layout,
             config,
@@ -254,117 +243,6 @@ impl Drop for Shared {
     }
 }
 
-impl Shared {
-    /// Tells whoever listens; nobody may.
-    pub(crate) fn tell(&self, event: Event) {
-        let id = match &event {
-            Event::Exited { id, .. } | Event::OutOfMemory { id } | Event::Vanished { id } => id,
-            Event::Resync => return drop(self.events.send(event)),
-        };
-        // What was deleted is nobody's business any more, and what is being created is told about
-        // once its creator knows of it.
-        if matches!(self.map().get(id), Some(Entry::Here(_))) {
-            let _ = self.events.send(event);
-        }
-    }
-
-    pub(crate) fn keep(&self, sandbox: &Arc<Sandbox>) {
-        self.map()
-            .insert(sandbox.id().clone(), Entry::Here(sandbox.clone()));
-    }
-
-    pub(crate) fn forget(&self, sandbox: &Arc<Sandbox>) {
-        self.map().remove(sandbox.id());
-    }
-
-    pub(crate) fn is_known(&self, sandbox: &Arc<Sandbox>) -> bool {
-        let map = self.map();
-        matches!(map.get(sandbox.id()), Some(Entry::Here(known)) if Arc::ptr_eq(known, sandbox))
-    }
-
-    fn map(&self) -> std::sync::MutexGuard<'_, HashMap<SandboxId, Entry>> {
-        self.sandboxes
-            .lock()
-            .expect("no code panics with this lock held")
-    }
-
-    fn here(&self, id: &SandboxId) -> Result<Arc<Sandbox>, Error> {
-        match self.map().get(id) {
-            Some(Entry::Here(sandbox)) => Ok(sandbox.clone()),
-            Some(Entry::Creating(..)) => Err(Error::WrongState {
-                state: "being created",
-                wanted: "running",
-            }),
-            None => Err(Error::NotFound(id.clone())),
-        }
-    }
-
-    /// The sandbox, after its creation is over if it is being made.
-    async fn here_at_last(&self, id: &SandboxId) -> Option<Arc<Sandbox>> {
-        loop {
-            let mut over = match self.map().get(id)? {
-                Entry::Here(sandbox) => return Some(sandbox.clone()),
-                Entry::Creating(over, _) => over.clone(),
-            };
-            let _ = over.changed().await;
-        }
-    }
-
-    fn claim(&self, spec: &Spec) -> Result<watch::Sender<()>, Error> {
-        let id = &spec.id;
-        let mut map = self.map();
-        if map.contains_key(id) {
-            let message = format!("sandbox {id} exists already");
-            return Err(Error::Invalid {
-                field: "id",
-                message,
-            });
-        }
-        let (over, watched) = watch::channel(());
-        let claims = volume::claims(&spec.volumes);
-        map.insert(id.clone(), Entry::Creating(watched, claims));
-        Ok(over)
-    }
-
-    /// The sandboxes that have a named volume, and something to do before another can be made
-    /// with it.
-    pub(crate) fn with_users<T>(&self, volume: &str, act: impl FnOnce(Vec<SandboxId>) -> T) -> T {
-        let map = self.map();
-        let uses = |entry: &Entry| match entry {
-            Entry::Creating(_, claims) => claims.iter().any(|claim| claim == volume),
-            Entry::Here(sandbox) => sandbox.record.claims.iter().any(|claim| claim == volume),
-        };
-        let users = map.iter().filter(|(_, entry)| uses(entry));
-        act(users.map(|(id, _)| id.clone()).collect())
-    }
-
-    async fn create(self: &Arc<Self>, spec: Spec) -> Result<Created, Error> {
-        let id = spec.id.clone();
-        let _over = self.claim(&spec)?;
-        match create(self, spec).await {
-            Ok((sandbox, created)) => {
-                self.keep(&sandbox);
-                // From here on its end is told; one that came sooner is told now.
-                if let State::Exited(exit) = sandbox.state() {
-                    self.tell(Event::Exited { id, exit });
-                }
-                Ok(created)
-            }
-            Err(error) => {
-                self.map().remove(&id);
-                Err(error)
-            }
-        }
-    }
-
-    async fn delete(self: &Arc<Self>, id: &SandboxId, grace: Duration) -> Result<(), Error> {
-        match self.here_at_last(id).await {
-            Some(sandbox) => removal::delete(self, &sandbox, grace).await,
-            None => Ok(()),
-        }
-    }
-}
-
 /// How long the removal of a snapshot waits for deleted sandboxes to be gone. Their processes are
 /// killed already; on an idle machine this takes milliseconds.
 const SETTLE_MAX: Duration = Duration::from_secs(5);
@@ -374,13 +252,6 @@ fn closed_tracker() -> TaskTracker {
     let tracker = TaskTracker::new();
     tracker.close();
     tracker
-}
-
-fn closing() -> Error {
-    Error::Unavailable {
-        backend: "embedded",
-        message: "the server is stopping".to_owned(),
-    }
 }
 
 #[async_trait]
@@ -447,39 +318,32 @@ impl Backend for Embedded {
     }
 
     async fn create(&self, spec: Spec) -> Result<Created, Error> {
-        // In a task of its own: a caller who goes away must not leave half a sandbox.
-        let (answer, answered) = oneshot::channel();
-        let (shared, id) = (self.shared.clone(), spec.id.clone());
-        self.shared.tasks.spawn(async move {
-            let outcome = shared.create(spec).await;
-            if let Err(Ok(_)) = answer.send(outcome) {
-                // Nobody heard that it was made, so nobody will ever delete it.
-                if let Err(error) = shared.delete(&id, Duration::ZERO).await {
-                    tracing::warn!(sandbox_id = %id, error = %error, "an abandoned sandbox remains");
-                }
-            }
-        });
-        answered.await.unwrap_or_else(|_| Err(closing()))
+        let (id, volumes) = (spec.id.clone(), volume::claims(&spec.volumes));
+        let creation = create(&self.shared, spec);
+        self.shared.sandboxes.create(&id, volumes, creation).await
     }
 
     async fn delete(&self, id: &SandboxId, grace: Duration) -> Result<(), Error> {
-        self.shared.delete(id, grace).await
+        match self.shared.sandboxes.get_settled(id).await? {
+            Some(sandbox) => removal::delete(&self.shared, &sandbox, grace).await,
+            None => Ok(()),
+        }
     }
 
     async fn pause(&self, id: &SandboxId) -> Result<(), Error> {
-        let sandbox = self.shared.here(id)?;
+        let sandbox = self.shared.sandboxes.get(id)?;
         let _change = sandbox.change.lock().await;
         sandbox.pause().await
     }
 
     async fn resume(&self, id: &SandboxId) -> Result<(), Error> {
-        let sandbox = self.shared.here(id)?;
+        let sandbox = self.shared.sandboxes.get(id)?;
         let _change = sandbox.change.lock().await;
         sandbox.resume()
     }
 
     async fn snapshot(&self, id: &SandboxId, to: &SnapshotId) -> Result<SnapshotDetails, Error> {
-        let sandbox = self.shared.here(id)?;
+        let sandbox = self.shared.sandboxes.get(id)?;
         snapshot::snapshot(&self.shared, &sandbox, to).await
     }
 
@@ -498,17 +362,12 @@ impl Backend for Embedded {
     }
 
     async fn list(&self) -> Result<Vec<Observed>, Error> {
-        let map = self.shared.map();
-        let observed = |entry: &Entry| match entry {
-            Entry::Here(sandbox) => Some(sandbox.observe()),
-            // Its creator knows of it and nobody else may.
-            Entry::Creating(..) => None,
-        };
-        Ok(map.values().filter_map(observed).collect())
+        let all = self.shared.sandboxes.all();
+        Ok(all.iter().map(|sandbox| sandbox.observe()).collect())
     }
 
     async fn inspect(&self, id: &SandboxId) -> Result<Observed, Error> {
-        Ok(self.shared.here(id)?.observe())
+        Ok(self.shared.sandboxes.get(id)?.observe())
     }
 
     async fn connect(
@@ -518,7 +377,8 @@ impl Backend for Embedded {
     ) -> Result<Box<dyn Stream>, ConnectError> {
         let sandbox = self
             .shared
-            .here(id)
+            .sandboxes
+            .get(id)
             .map_err(|_| ConnectError::NotFound(id.clone()))?;
         if sandbox.state() == State::Paused {
             return Err(ConnectError::Paused);
@@ -547,7 +407,7 @@ impl Backend for Embedded {
     }
 
     async fn logs(&self, id: &SandboxId, query: LogQuery) -> Result<Logs, Error> {
-        let path = self.shared.here(id)?.directory().join(LOG_FILE);
+        let path = self.shared.sandboxes.get(id)?.directory().join(LOG_FILE);
         let action = format!("reading the log of sandbox {id}");
         tokio::task::spawn_blocking(move || logs::read(&path, query))
             .await
@@ -560,7 +420,7 @@ impl Backend for Embedded {
         id: &SandboxId,
         query: LogQuery,
     ) -> Result<mpsc::Receiver<String>, Error> {
-        let sandbox = self.shared.here(id)?;
+        let sandbox = self.shared.sandboxes.get(id)?;
         let path = sandbox.directory().join(LOG_FILE);
         let action = format!("following the log of sandbox {id}");
         let opened = LogFollower::open(&path, query);
@@ -575,7 +435,7 @@ impl Backend for Embedded {
                 () = stop.cancelled() => {}
                 done = follower.run(first, ended, send) => {
                     if let Err(error) = done {
-                        tracing::warn!(%id, %error, "a log is no longer followed");
+                        tracing::warn!(sandbox_id = %id, error = %error_chain(&error), "a log is no longer followed");
                     }
                 }
             }
@@ -584,12 +444,12 @@ impl Backend for Embedded {
     }
 
     async fn describe(&self, id: &SandboxId) -> Result<String, Error> {
-        let sandbox = self.shared.here(id)?;
+        let sandbox = self.shared.sandboxes.get(id)?;
         Ok(sandbox.describe())
     }
 
     fn events(&self) -> broadcast::Receiver<Event> {
-        self.shared.events.subscribe()
+        self.shared.sandboxes.events()
     }
 
     fn inventory(&self) -> Option<&dyn Inventory> {

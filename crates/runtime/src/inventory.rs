@@ -135,16 +135,18 @@ impl Inventory for Embedded {
         }
         let path = self.shared.layout.volumes().join(name);
         let staged = Staged::new(&self.shared)?;
-        self.shared.with_users(name, |users| match users.first() {
-            Some(user) if !is_forced => Err(Error::InUse {
-                what: format!("volume {name}"),
-                by: format!("sandbox {user}"),
-            }),
-            _ => fs::rename(&path, staged.file()).map_err(|source| match source.kind() {
-                io::ErrorKind::NotFound => Error::VolumeNotFound(name.to_owned()),
-                _ => failed(format!("removing volume {name}"), source),
-            }),
-        })
+        self.shared
+            .sandboxes
+            .with_users(name, |users| match users.first() {
+                Some(user) if !is_forced => Err(Error::InUse {
+                    what: format!("volume {name}"),
+                    by: format!("sandbox {user}"),
+                }),
+                _ => fs::rename(&path, staged.file()).map_err(|source| match source.kind() {
+                    io::ErrorKind::NotFound => Error::VolumeNotFound(name.to_owned()),
+                    _ => failed(format!("removing volume {name}"), source),
+                }),
+            })
     }
 }
 
@@ -155,7 +157,7 @@ fn look(shared: &Shared, name: &str) -> NamedVolume {
     NamedVolume {
         name: name.to_owned(),
         created_at: made.ok().and_then(|at| Timestamp::try_from(at).ok()),
-        users: shared.with_users(name, |users| users),
+        users: shared.sandboxes.with_users(name, |users| users),
     }
 }
 

@@ -1,8 +1,11 @@
 //! The rules for network policies. A target that could never match is refused, because its
 //! author believes that it does.
 
+use std::fmt;
 use std::net::IpAddr;
 use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
 
 use crate::egress::policy::RULES_MAX_DEFAULT;
 use crate::error::ErrorCode;
@@ -10,8 +13,9 @@ use crate::label::is_domain_label;
 use crate::network_policy::{NetworkPolicy, NetworkRule};
 use crate::problem::{Excerpt, Problem, Problems};
 
-/// What a rule is about.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+/// What a rule is about. Kept as the text that it is read from.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
 pub enum Target {
     /// One name, in lower case.
     Name(String),
@@ -51,6 +55,31 @@ impl FromStr for Target {
             written: Excerpt(text).to_string(),
             reason,
         })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(name),
+            Self::NamesBelow(name) => write!(f, "*.{name}"),
+            Self::Range { address, length } if *length == bits(*address) => address.fmt(f),
+            Self::Range { address, length } => write!(f, "{address}/{length}"),
+        }
+    }
+}
+
+impl TryFrom<String> for Target {
+    type Error = TargetError;
+
+    fn try_from(text: String) -> Result<Self, TargetError> {
+        text.parse()
+    }
+}
+
+impl From<Target> for String {
+    fn from(target: Target) -> Self {
+        target.to_string()
     }
 }
 

@@ -34,6 +34,7 @@ use api::error_chain;
 use api::id::SandboxId;
 use jiff::Timestamp;
 use lifecycle::backend::{Error, Event, Exit, Observed, ObservedState};
+use lifecycle::registry::Registered;
 use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::io::unix::AsyncFd;
@@ -319,7 +320,7 @@ impl Sandbox {
                         status = &mut end => break status,
                         Some(_) = kills.next() => {
                             if let Some(shared) = backend.upgrade() {
-                                shared.tell(Event::OutOfMemory { id: self.id().clone() });
+                                shared.sandboxes.tell(Event::OutOfMemory { id: self.id().clone() });
                             }
                         }
                     }
@@ -338,10 +339,30 @@ impl Sandbox {
         release_resources(&shared, &alive.group, self.record.slot).await;
         drop(alive);
         self.state.send_replace(State::Exited(exit.clone()));
-        shared.tell(Event::Exited {
+        shared.sandboxes.tell(Event::Exited {
             id: self.id().clone(),
             exit,
         });
+    }
+}
+
+impl Registered for Sandbox {
+    fn id(&self) -> &SandboxId {
+        &self.record.id
+    }
+
+    fn end(&self) -> Option<Event> {
+        match self.state() {
+            State::Exited(exit) => Some(Event::Exited {
+                id: self.record.id.clone(),
+                exit,
+            }),
+            State::Running | State::Paused => None,
+        }
+    }
+
+    fn volumes(&self) -> &[String] {
+        &self.record.claims
     }
 }
 

@@ -83,7 +83,7 @@ impl Scan {
             } else {
                 shared.pool.release(sandbox.record.slot);
             }
-            shared.keep(&sandbox);
+            shared.sandboxes.insert(sandbox);
         }
         sweep_groups(&shared.tree, &groups).await;
         for (directory, record) in self.leftovers {

@@ -26,7 +26,7 @@ pub(crate) async fn delete(
     grace: Duration,
 ) -> Result<(), Error> {
     let _change = sandbox.change.lock().await;
-    if !shared.is_known(sandbox) {
+    if !shared.sandboxes.contains(sandbox) {
         // Another caller was faster.
         return Ok(());
     }
@@ -46,7 +46,7 @@ pub(crate) async fn delete(
         .lock()
         .expect("no code panics with this lock held") = trashed.clone();
     sandbox.kill()?;
-    shared.forget(sandbox);
+    shared.sandboxes.remove(sandbox.id());
     let (sandbox, behind) = (sandbox.clone(), shared.clone());
     shared.behind.spawn(async move {
         sandbox.wait_for_exit().await;

@@ -1,26 +1,21 @@
-//! What the engine has, in memory: every sandbox with its state, so that nobody who only looks
-//! must ask the engine.
+//! One sandbox as the engine told of it, in memory, so that nobody who only looks must ask the engine.
 //!
 //! States are written by the feed of events alone (see `feed`), in the order in which the engine
 //! told them. Whoever changes something through the engine waits until its event has been here.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-
-use std::sync::Arc;
 
 use api::id::SandboxId;
 use jiff::Timestamp;
-use lifecycle::backend::{Error, Event, Exit, Observed, ObservedState};
+use lifecycle::backend::{Event, Exit, Observed, ObservedState};
+use lifecycle::registry::{Registered, Registry};
 use secrecy::SecretString;
-use tokio::sync::{broadcast, watch};
-
-/// Events that a slow listener may fall behind by before it must list.
-const EVENTS_BEHIND_MAX: usize = 1024;
+use tokio::sync::watch;
 
 /// How long the engine's event may come after its answer. It is sent before the answer; only a
 /// machine on its knees, or a lost connection, makes it late.
@@ -169,142 +164,31 @@ impl Sandbox {
     }
 }
 
-struct Entry {
-    /// `None` until the engine has a container.
-    sandbox: Option<Arc<Sandbox>>,
-    /// Open while it is being made.
-    making: Option<watch::Receiver<()>>,
-}
+impl Registered for Sandbox {
+    fn id(&self) -> &SandboxId {
+        &self.id
+    }
 
-/// All sandboxes.
-pub(crate) struct Index {
-    entries: Mutex<HashMap<SandboxId, Entry>>,
-    events: broadcast::Sender<Event>,
-}
-
-impl Default for Index {
-    fn default() -> Self {
-        Self {
-            entries: Mutex::default(),
-            events: broadcast::Sender::new(EVENTS_BEHIND_MAX),
+    fn end(&self) -> Option<Event> {
+        let id = self.id.clone();
+        match self.state() {
+            State::Exited(exit) => Some(Event::Exited { id, exit }),
+            State::Gone => Some(Event::Vanished { id }),
+            State::Made | State::Running | State::Paused => None,
         }
+    }
+
+    fn is_leaving(&self) -> bool {
+        self.is_leaving.load(Ordering::Relaxed)
     }
 }
 
-impl Index {
-    fn entries(&self) -> MutexGuard<'_, HashMap<SandboxId, Entry>> {
-        self.entries
-            .lock()
-            .expect("no code panics with this lock held")
-    }
-
-    pub(crate) fn events(&self) -> broadcast::Receiver<Event> {
-        self.events.subscribe()
-    }
-
-    /// Tells whoever listens; nobody may. Nobody hears of what is being made, or of what was
-    /// removed on request.
-    pub(crate) fn tell(&self, event: Event) {
-        let id = match &event {
-            Event::Exited { id, .. } | Event::OutOfMemory { id } | Event::Vanished { id } => id,
-            Event::Resync => return drop(self.events.send(event)),
-        };
-        let is_told = self.entries().get(id).is_some_and(|entry| {
-            let is_here = entry.making.is_none();
-            let is_leaving = |s: &Arc<Sandbox>| s.is_leaving.load(Ordering::Relaxed);
-            is_here && !entry.sandbox.as_ref().is_some_and(is_leaving)
-        });
-        if is_told {
-            let _ = self.events.send(event);
-        }
-    }
-
-    /// Reserves an id for whoever makes the sandbox, until the answer is dropped.
-    pub(crate) fn claim(&self, id: &SandboxId) -> Result<watch::Sender<()>, Error> {
-        let mut entries = self.entries();
-        if entries.contains_key(id) {
-            return Err(Error::Invalid {
-                field: "id",
-                message: format!("sandbox {id} exists already"),
-            });
-        }
-        let (over, making) = watch::channel(());
-        let entry = Entry {
-            sandbox: None,
-            making: Some(making),
-        };
-        entries.insert(id.clone(), entry);
-        Ok(over)
-    }
-
-    /// From now on events reach the sandbox that is being made.
-    pub(crate) fn expect(&self, sandbox: &Arc<Sandbox>) {
-        if let Some(entry) = self.entries().get_mut(&sandbox.id) {
-            entry.sandbox = Some(sandbox.clone());
-        }
-    }
-
-    /// It is made.
-    pub(crate) fn keep(&self, sandbox: &Arc<Sandbox>) {
-        let entry = Entry {
-            sandbox: Some(sandbox.clone()),
-            making: None,
-        };
-        self.entries().insert(sandbox.id.clone(), entry);
-    }
-
-    pub(crate) fn forget(&self, id: &SandboxId) {
-        self.entries().remove(id);
-    }
-
-    /// A sandbox that is not being made.
-    pub(crate) fn here(&self, id: &SandboxId) -> Result<Arc<Sandbox>, Error> {
-        match self.entries().get(id) {
-            Some(Entry {
-                sandbox: Some(sandbox),
-                making: None,
-            }) => Ok(sandbox.clone()),
-            Some(_) => Err(Error::WrongState {
-                state: "being created",
-                wanted: "running",
-            }),
-            None => Err(Error::NotFound(id.clone())),
-        }
-    }
-
-    /// The sandbox, after its making is over.
-    pub(crate) async fn here_at_last(&self, id: &SandboxId) -> Option<Arc<Sandbox>> {
-        loop {
-            let mut over = match self.entries().get(id)? {
-                Entry {
-                    making: Some(over), ..
-                } => over.clone(),
-                Entry { sandbox, .. } => return sandbox.clone(),
-            };
-            let _ = over.changed().await;
-        }
-    }
-
-    /// The sandbox that a container is, also while it is being made.
-    pub(crate) fn of_container(&self, id: &SandboxId, container: &str) -> Option<Arc<Sandbox>> {
-        let entries = self.entries();
-        let sandbox = entries.get(id)?.sandbox.as_ref()?;
-        (sandbox.container == container).then(|| sandbox.clone())
-    }
-
-    /// Somebody here is making a sandbox of this id.
-    pub(crate) fn is_being_made(&self, id: &SandboxId) -> bool {
-        self.entries()
-            .get(id)
-            .is_some_and(|entry| entry.making.is_some())
-    }
-
-    /// All that are not being made.
-    pub(crate) fn all(&self) -> Vec<Arc<Sandbox>> {
-        self.entries()
-            .values()
-            .filter(|entry| entry.making.is_none())
-            .filter_map(|entry| entry.sandbox.clone())
-            .collect()
-    }
+/// The sandbox that a container is, also while it is being created.
+pub(crate) fn of_container(
+    sandboxes: &Registry<Sandbox>,
+    id: &SandboxId,
+    container: &str,
+) -> Option<Arc<Sandbox>> {
+    let found = sandboxes.find(id);
+    found.filter(|sandbox| sandbox.container == container)
 }
