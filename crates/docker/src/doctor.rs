@@ -1,122 +1,82 @@
 //! What the engine can do for sandboxes, for `osb doctor`.
 
-use lifecycle::backend::Error;
+use bollard::models::{SystemInfo, SystemVersion};
+use lifecycle::doctor::{Check, Section};
 
 use crate::config::Config;
 use crate::engine::Engine;
 
-/// One thing that was examined.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Finding {
-    /// What was examined.
-    pub name: &'static str,
-    /// What was found.
-    pub detail: String,
-    /// How bad it is.
-    pub verdict: Verdict,
-}
-
-/// How something is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Verdict {
-    /// As it should be.
-    Good,
-    /// Sandboxes can be made, but not with everything.
-    Poor,
-    /// No sandbox can be made.
-    Bad,
-}
-
 /// Examines the engine. Changes nothing.
-pub async fn examine(config: &Config) -> Vec<Finding> {
+pub async fn examine(config: &Config) -> Section {
+    Section {
+        name: "Docker engine",
+        checks: checks(config).await,
+    }
+}
+
+async fn checks(config: &Config) -> Vec<Check> {
     let engine = match Engine::connect(&config.socket, config.call_timeout).await {
         Ok(engine) => engine,
-        Err(error) => return vec![bad("engine", &error)],
+        Err(error) => return vec![Check::failed("engine", error.to_string())],
     };
     let info = match engine.info().await {
         Ok(info) => info,
-        Err(error) => return vec![bad("engine", &error)],
+        Err(error) => return vec![Check::failed("engine", error.to_string())],
     };
     let version = engine.version().await.unwrap_or_default();
-    let mut findings = vec![Finding {
-        name: "engine",
-        detail: format!(
-            "version {}, API {}, storage {}, cgroups v{}",
-            info.server_version.as_deref().unwrap_or("unknown"),
-            version.api_version.as_deref().unwrap_or("unknown"),
-            info.driver.as_deref().unwrap_or("unknown"),
-            info.cgroup_version
-                .map_or("unknown".to_owned(), |it| it.to_string()),
-        ),
-        verdict: Verdict::Good,
-    }];
-    let limit = |name, has: Option<bool>| {
-        let is_there = has == Some(true);
-        let detail = if is_there {
-            "enforced"
-        } else {
-            "this kernel or engine does not enforce it"
-        };
-        let verdict = if is_there {
-            Verdict::Good
-        } else {
-            Verdict::Poor
-        };
-        Finding {
-            name,
-            detail: detail.to_owned(),
-            verdict,
-        }
-    };
-    findings.push(limit("memory limits", info.memory_limit));
-    findings.push(limit("swap limits", info.swap_limit));
-    findings.push(limit("process limits", info.pids_limit));
-    findings.push(limit("CPU limits", info.cpu_cfs_quota));
-    let security = info.security_options.clone().unwrap_or_default();
-    let has = |word: &str| security.iter().any(|option| option.contains(word));
-    findings.push(Finding {
-        name: "confinement",
-        detail: match (has("seccomp"), has("apparmor")) {
-            (true, true) => "seccomp and AppArmor".to_owned(),
-            (true, false) => "seccomp; this machine has no AppArmor".to_owned(),
-            (false, _) => "no seccomp: sandboxes may use every system call".to_owned(),
-        },
-        verdict: if has("seccomp") {
-            Verdict::Good
-        } else {
-            Verdict::Poor
-        },
-    });
+    let mut checks = vec![
+        versions(&info, &version),
+        limit("memory limits", info.memory_limit),
+        limit("swap limits", info.swap_limit),
+        limit("process limits", info.pids_limit),
+        limit("CPU limits", info.cpu_cfs_quota),
+        confinement(&info),
+    ];
     if let Err(error) = crate::backend::check_runtime(config, &info) {
-        findings.push(bad("secure runtime", &error));
+        checks.push(Check::failed("secure runtime", error.to_string()));
     }
     if !crate::backend::keeps_snapshots(config, &info) {
-        findings.push(Finding {
-            name: "snapshots",
-            detail: "gVisor keeps what is written to itself; add \"--overlay2=none\" to its \
-                     runtimeArgs in the engine's daemon.json"
-                .to_owned(),
-            verdict: Verdict::Poor,
-        });
+        let detail = "gVisor keeps what is written to itself; add \"--overlay2=none\" to its \
+                      runtimeArgs in the engine's daemon.json";
+        checks.push(Check::degraded("snapshots", detail));
     }
     if !config.execd.is_file() {
-        findings.push(Finding {
-            name: "execd",
-            detail: format!(
-                "is not at {}; install it beside osb or set runtime.execd_path",
-                config.execd.display()
-            ),
-            verdict: Verdict::Bad,
-        });
+        let detail = format!(
+            "is not at {}; install it beside osb or set runtime.execd_path",
+            config.execd.display()
+        );
+        checks.push(Check::failed("execd", detail));
     }
-    findings
+    checks
 }
 
-fn bad(name: &'static str, error: &Error) -> Finding {
-    Finding {
-        name,
-        detail: error.to_string(),
-        verdict: Verdict::Bad,
+fn versions(info: &SystemInfo, version: &SystemVersion) -> Check {
+    let detail = format!(
+        "version {}, API {}, storage {}, cgroups v{}",
+        info.server_version.as_deref().unwrap_or("unknown"),
+        version.api_version.as_deref().unwrap_or("unknown"),
+        info.driver.as_deref().unwrap_or("unknown"),
+        info.cgroup_version
+            .map_or("unknown".to_owned(), |it| it.to_string()),
+    );
+    Check::ok("engine", detail)
+}
+
+fn limit(name: &'static str, has: Option<bool>) -> Check {
+    match has {
+        Some(true) => Check::ok(name, "enforced"),
+        _ => Check::degraded(name, "this kernel or engine does not enforce it"),
+    }
+}
+
+fn confinement(info: &SystemInfo) -> Check {
+    let security = info.security_options.clone().unwrap_or_default();
+    let has = |word: &str| security.iter().any(|option| option.contains(word));
+    let name = "confinement";
+    match (has("seccomp"), has("apparmor")) {
+        (true, true) => Check::ok(name, "seccomp and AppArmor"),
+        (true, false) => Check::ok(name, "seccomp; this machine has no AppArmor"),
+        (false, _) => Check::degraded(name, "no seccomp: sandboxes may use every system call"),
     }
 }
 
@@ -125,10 +85,12 @@ mod tests {
     use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
     use tokio::net::UnixListener;
 
+    use lifecycle::doctor::Status;
+
     use super::*;
 
     /// What the doctor says of an engine that answers everything like this.
-    async fn of(status: &str, body: &str) -> Vec<Finding> {
+    async fn of(status: &str, body: &str) -> Vec<Check> {
         let directory = tempfile::tempdir().unwrap();
         let mut config = Config::new(directory.path()).unwrap();
         config.socket = directory.path().join("engine.sock");
@@ -144,7 +106,7 @@ mod tests {
                 let _ = client.write_all(answer.as_bytes()).await;
             }
         });
-        let findings = examine(&config).await;
+        let findings = examine(&config).await.checks;
         engine.abort();
         findings
     }
@@ -155,7 +117,7 @@ mod tests {
         let [finding] = &findings[..] else {
             panic!("{findings:?}")
         };
-        assert_eq!(finding.verdict, Verdict::Bad);
+        assert_eq!(finding.status, Status::Failed);
         for word in ["1.39", "too old", "1.40", "Docker 19.03"] {
             assert!(finding.detail.contains(word), "{}", finding.detail);
         }
@@ -210,11 +172,11 @@ mod tests {
             let [finding] = &findings[..] else {
                 panic!("{findings:?}")
             };
-            assert_eq!(finding.verdict, Verdict::Bad);
+            assert_eq!(finding.status, Status::Failed);
             assert!(finding.detail.contains(says), "{}", finding.detail);
         }
         let findings = of("200 OK", "this is no engine").await;
         assert_eq!(findings.len(), 1);
-        assert_eq!(findings[0].verdict, Verdict::Bad);
+        assert_eq!(findings[0].status, Status::Failed);
     }
 }

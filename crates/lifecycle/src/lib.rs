@@ -13,6 +13,7 @@ pub mod conformance;
 mod control_plane;
 mod creation;
 mod deadlines;
+pub mod doctor;
 mod error;
 pub mod event;
 #[cfg(feature = "fake")]

@@ -7,7 +7,7 @@ mod upstream;
 mod values;
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 #[cfg(feature = "otlp")]
 use std::time::Duration;
@@ -331,19 +331,14 @@ fn check_runtime(config: &Config, problems: &mut Problems) {
             config.runtime.kind.name()
         ));
     }
-    check_docker(config, problems);
+    for backend in &backends::ALL {
+        backend.check(config, problems);
+    }
     if config.store.kind == StoreKind::Postgresql && config.store.postgresql.dsn.is_none() {
         problems.add(
             "store.type = \"postgresql\" needs store.postgresql.dsn (or \
              OPENSANDBOX_STORE_POSTGRESQL_DSN)",
         );
-    }
-    for address in &config.embedded.nameservers {
-        if address.parse::<Ipv4Addr>().is_err() {
-            problems.add(format!(
-                "embedded.nameservers: {address:?} is not an IPv4 address"
-            ));
-        }
     }
     for path in &config.storage.allowed_host_paths {
         if !path.is_absolute() {
@@ -361,31 +356,6 @@ fn check_runtime(config: &Config, problems: &mut Problems) {
                 path.display()
             ));
         }
-    }
-}
-
-fn check_docker(config: &Config, problems: &mut Problems) {
-    if let Some(host) = &config.docker.host
-        && let Err(problem) = docker::socket(host)
-    {
-        problems.add(format!("docker.host: {problem}"));
-    }
-    let secure = &config.secure_runtime;
-    if secure.kind.is_empty() {
-        if secure.docker_runtime.is_some() {
-            problems.add("secure_runtime.docker_runtime has no effect without secure_runtime.type");
-        }
-    } else if config.runtime.kind != RuntimeKind::Docker {
-        problems.add(
-            "secure_runtime.type needs runtime.type = \"docker\": the embedded runtime isolates \
-             sandboxes by the kernel's own means only",
-        );
-    } else if secure.runtime().is_none() {
-        problems.add(format!(
-            "secure_runtime.type = {:?} is neither gvisor nor kata; name the engine's runtime in \
-             secure_runtime.docker_runtime",
-            secure.kind
-        ));
     }
 }
 

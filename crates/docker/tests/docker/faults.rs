@@ -106,18 +106,18 @@ pub(crate) async fn a_missing_engine_is_explained(stage: Stage) {
     drop(std::os::unix::net::UnixListener::bind(&config.socket).unwrap());
     let error = Docker::open(config.clone()).await.unwrap_err().to_string();
     assert!(error.contains("nothing listens there"), "{error}");
-    let findings = docker::doctor::examine(&config).await;
+    let findings = docker::doctor::examine(&config).await.checks;
     assert!(
         findings
             .iter()
-            .any(|it| it.verdict == docker::doctor::Verdict::Bad),
+            .any(|it| it.status == lifecycle::doctor::Status::Failed),
         "{findings:?}"
     );
-    let findings = docker::doctor::examine(&stage.config()).await;
+    let findings = docker::doctor::examine(&stage.config()).await.checks;
     assert!(
         findings
             .iter()
-            .all(|it| it.verdict != docker::doctor::Verdict::Bad),
+            .all(|it| it.status != lifecycle::doctor::Status::Failed),
         "{findings:?}"
     );
 }
