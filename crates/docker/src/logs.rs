@@ -1,17 +1,19 @@
 //! The end of a sandbox's log, from the engine, within the limits asked for.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 use api::error_chain;
+use bollard::container::LogOutput;
 use bollard::query_parameters::LogsOptionsBuilder;
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use jiff::Timestamp;
 use lifecycle::backend::{Error, LOG_PIECES, LogQuery, Logs};
 use tokio::sync::mpsc;
 
 use crate::engine::{Engine, EngineError};
 use crate::handoff::SERVING;
-use crate::sandbox::Sandbox;
+use crate::sandbox::{EVENT_MAX, Sandbox, State};
 
 /// However much is asked for, no more than this is held in memory.
 const BYTES_MAX: usize = 16 << 20;
@@ -51,49 +53,99 @@ pub(crate) async fn read(
     })
 }
 
-/// The newest lines and what comes, until the engine says that there is no more: it does when the
-/// container has ended.
+/// The newest lines and what comes, until the container has ended and its last words were given.
 pub(crate) fn follow(
     engine: &Engine,
-    sandbox: &Sandbox,
+    sandbox: &Arc<Sandbox>,
     query: LogQuery,
 ) -> mpsc::Receiver<String> {
-    let options = LogsOptionsBuilder::default()
-        .stdout(true)
-        .stderr(true)
-        .follow(true)
-        .tail(&query.tail_lines.to_string());
-    let mut reports = engine
-        .api
-        .logs(&sandbox.container, Some(options.build()))
-        .boxed();
     let (send, pieces) = mpsc::channel(LOG_PIECES);
-    let id = sandbox.id.clone();
+    let (engine, sandbox) = (engine.clone(), sandbox.clone());
     tokio::spawn(async move {
-        loop {
-            let report = tokio::select! {
-                report = reports.next() => report,
-                () = send.closed() => return,
-            };
-            let bytes = match report {
-                Some(Ok(report)) => report.into_bytes(),
-                Some(Err(error)) => {
-                    tracing::warn!(sandbox_id = %id, error = %error_chain(&error), "a log is no longer followed");
-                    return;
-                }
-                None => return,
-            };
-            // The daemon's own word to the backend; the engine hands out lines one by one.
-            if bytes == SERVING.as_bytes() {
-                continue;
-            }
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            if send.send(text).await.is_err() {
-                return;
-            }
+        let told = tokio::select! {
+            told = tell(&engine, &sandbox, query, &send) => told,
+            () = send.closed() => return,
+        };
+        if let Err(error) = told {
+            tracing::warn!(sandbox_id = %sandbox.id, error = %error_chain(&error), "a log is no longer followed");
         }
     });
     pieces
+}
+
+async fn tell(
+    engine: &Engine,
+    sandbox: &Sandbox,
+    query: LogQuery,
+    send: &mpsc::Sender<String>,
+) -> Result<(), bollard::errors::Error> {
+    let options = || {
+        LogsOptionsBuilder::default()
+            .stdout(true)
+            .stderr(true)
+            .timestamps(true)
+    };
+    let tail = query.tail_lines.to_string();
+    let followed = options().follow(true).tail(&tail).build();
+    let mut last = None;
+    let reports = engine.api.logs(&sandbox.container, Some(followed));
+    pass_on(reports, &mut last, send).await?;
+    // The engine ends the stream with the container, and at times before a last line that has no line
+    // break. What is in its log when it has told of the end is all.
+    let is_over = |state: &State| matches!(state, State::Exited(_) | State::Gone);
+    let _ = sandbox.until(EVENT_MAX, is_over).await;
+    if sandbox.state() == State::Gone {
+        return Ok(());
+    }
+    let rest = match last {
+        // Whole seconds are all that the engine takes; what was told already is left out here.
+        Some(last) => options().since(i32::try_from(last.as_second()).unwrap_or(i32::MAX)),
+        None => options().tail(&tail),
+    };
+    let reports = engine.api.logs(&sandbox.container, Some(rest.build()));
+    match pass_on(reports, &mut last, send).await {
+        // Removed at the same moment.
+        Err(bollard::errors::Error::DockerResponseServerError {
+            status_code: 404 | 409,
+            ..
+        }) => Ok(()),
+        other => other,
+    }
+}
+
+/// Passes on what was written after `last`, which moves on.
+async fn pass_on(
+    reports: impl Stream<Item = Result<LogOutput, bollard::errors::Error>>,
+    last: &mut Option<Timestamp>,
+    send: &mpsc::Sender<String>,
+) -> Result<(), bollard::errors::Error> {
+    let mut reports = std::pin::pin!(reports);
+    let before = *last;
+    while let Some(report) = reports.next().await {
+        let report = report?.into_bytes();
+        let (time, text) = split_time(&report);
+        if time.is_some() && time <= before {
+            continue;
+        }
+        *last = time.max(*last);
+        // The daemon's own word to the backend; the engine hands out lines one by one.
+        if text == SERVING.as_bytes() {
+            continue;
+        }
+        let text = String::from_utf8_lossy(text).into_owned();
+        if send.send(text).await.is_err() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// A line as the engine has it: its time, a blank, its text.
+fn split_time(line: &[u8]) -> (Option<Timestamp>, &[u8]) {
+    let blank = line.iter().position(|byte| *byte == b' ');
+    let (time, text) = line.split_at(blank.map_or(0, |at| at + 1));
+    let time = std::str::from_utf8(time).unwrap_or_default().trim_end();
+    (time.parse().ok(), text)
 }
 
 /// The newest lines.
@@ -127,18 +179,12 @@ impl Tail {
         }
     }
 
-    /// A line as the engine has it: its time, a blank, its text.
     fn add(&mut self, line: &[u8]) {
-        let blank = line
-            .iter()
-            .position(|byte| *byte == b' ')
-            .map_or(0, |at| at + 1);
-        let (time, text) = line.split_at(blank);
-        if let Some(since) = self.query.since {
-            let time = std::str::from_utf8(time).unwrap_or_default().trim_end();
-            if time.parse::<Timestamp>().is_ok_and(|time| time < since) {
-                return;
-            }
+        let (time, text) = split_time(line);
+        if let (Some(since), Some(time)) = (self.query.since, time)
+            && time < since
+        {
+            return;
         }
         if text == SERVING.as_bytes() {
             return;

@@ -12,14 +12,14 @@ use std::time::Duration;
 
 use api::id::SandboxId;
 use jiff::Timestamp;
-use lifecycle::backend::{Event, Exit, Observed, ObservedState};
+use lifecycle::backend::{Event, Exit, ObservedState, SandboxDetails};
 use lifecycle::registry::{Registered, Registry};
 use secrecy::SecretString;
 use tokio::sync::watch;
 
 /// How long the engine's event may come after its answer. It is sent before the answer; only a
 /// machine on its knees, or a lost connection, makes it late.
-const EVENT_MAX: Duration = Duration::from_secs(5);
+pub(crate) const EVENT_MAX: Duration = Duration::from_secs(5);
 
 /// What a container is doing.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -147,7 +147,7 @@ impl Sandbox {
         self.is_oom.load(Ordering::Relaxed)
     }
 
-    pub(crate) fn observe(&self) -> Observed {
+    pub(crate) fn observe(&self) -> SandboxDetails {
         let state = match self.state() {
             _ if self.is_incomplete => ObservedState::Incomplete,
             State::Made | State::Gone => ObservedState::Incomplete,
@@ -155,7 +155,7 @@ impl Sandbox {
             State::Paused => ObservedState::Paused,
             State::Exited(exit) => ObservedState::Exited(exit),
         };
-        Observed {
+        SandboxDetails {
             id: self.id.clone(),
             state,
             labels: self.labels.clone(),

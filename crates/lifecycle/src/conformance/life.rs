@@ -43,6 +43,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(logs_are_cut_as_asked, [Shell]),
         case!(logs_of_an_ended_sandbox_can_be_read, [Shell]),
         case!(logs_are_followed_to_the_end, [Shell]),
+        case!(an_unfinished_last_line_is_followed, [Shell]),
         case!(logs_of_a_deleted_sandbox_end, [Shell]),
         case!(a_description_carries_no_secret, []),
         case!(many_are_made_at_once, []),
@@ -324,6 +325,21 @@ async fn logs_are_followed_to_the_end(world: &World) -> Result<(), Failure> {
         let text = told(pieces, None).await?;
         ensure!(text.starts_with("second\nlast\n"), "{text:?}");
     }
+    Ok(())
+}
+
+async fn an_unfinished_last_line_is_followed(world: &World) -> Result<(), Failure> {
+    let script = "echo first; mkfifo /tmp/go; read x < /tmp/go; printf 'last words'";
+    let made = world.create(world.script(script)).await?;
+    let mut pieces = world.backend().follow_logs(&made.id, ALL).await?;
+    let begun = told(&mut pieces, Some("first\n")).await?;
+    let go = "until [ -p /tmp/go ]; do :; done; echo go > /tmp/go";
+    // The daemon ends with the entrypoint, so this command's own end may be cut off.
+    let _ = tokio::time::timeout(SOON, world.exec(&made, go)).await;
+    let rest = told(&mut pieces, None).await?;
+    let text = format!("{begun}{rest}");
+    ensure!(text.matches("first\n").count() == 1, "told twice: {text:?}");
+    ensure!(rest.contains("last words"), "{text:?}");
     Ok(())
 }
 
