@@ -12,8 +12,8 @@ use api::platform::go_arch;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use lifecycle::backend::{
-    Backend, Capabilities, ConnectError, Created, Error, Event, LogQuery, Logs, Observed, Platform,
-    PullProgress, SnapshotDetails, Source, Spec, Stream, Target,
+    Backend, Capabilities, ConnectError, Created, Error, Event, LogQuery, Logs, Platform,
+    PullProgress, SandboxDetails, SnapshotDetails, Source, Spec, Stream, Target,
 };
 use lifecycle::registry::Registry;
 use tokio::sync::{broadcast, mpsc};
@@ -320,6 +320,7 @@ impl Backend for Docker {
             pause: true,
             snapshot: self.shared.keeps_snapshots,
             network_none: !self.shared.is_secure(),
+            network_rules: false,
             disk_limit: false,
             gpu: true,
             foreign_platform: self.shared.programs.len() > 1,
@@ -398,12 +399,12 @@ impl Backend for Docker {
         snapshot::list(&self.shared).await
     }
 
-    async fn list(&self) -> Result<Vec<Observed>, Error> {
+    async fn list(&self) -> Result<Vec<SandboxDetails>, Error> {
         let all = self.shared.sandboxes.all();
         Ok(all.iter().map(|sandbox| sandbox.observe()).collect())
     }
 
-    async fn inspect(&self, id: &SandboxId) -> Result<Observed, Error> {
+    async fn inspect(&self, id: &SandboxId) -> Result<SandboxDetails, Error> {
         Ok(self.shared.sandboxes.get(id)?.observe())
     }
 

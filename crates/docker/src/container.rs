@@ -6,7 +6,7 @@ use bollard::models::{
     ContainerCreateBody, DeviceRequest, HostConfig, HostConfigLogConfig, Mount, MountType,
     ResourcesUlimits,
 };
-use lifecycle::backend::{Error, Limits, Network};
+use lifecycle::backend::{Error, Limits};
 
 use crate::config::Config;
 
@@ -25,7 +25,7 @@ pub(crate) struct Wanted<'a> {
     pub(crate) command: &'a [String],
     pub(crate) labels: HashMap<String, String>,
     pub(crate) limits: &'a Limits,
-    pub(crate) network: Network,
+    pub(crate) has_network: bool,
     pub(crate) mounts: Vec<Mount>,
     /// The directory with execd.
     pub(crate) program: &'a str,
@@ -73,9 +73,10 @@ fn host_config(config: &Config, wanted: Wanted<'_>) -> Result<HostConfig, Error>
     let memory = number("resourceLimits.memory", limits.memory_bytes)?;
     let log = [("max-size", LOG_BYTES), ("max-file", "2")];
     Ok(HostConfig {
-        network_mode: Some(match wanted.network {
-            Network::None => "none".to_owned(),
-            Network::Outside => config.network_mode.clone(),
+        network_mode: Some(if wanted.has_network {
+            config.network_mode.clone()
+        } else {
+            "none".to_owned()
         }),
         mounts: Some(mounts),
         binds: Some(config.binds.clone()),
@@ -165,7 +166,7 @@ mod tests {
             command: &["sleep".to_owned(), "1".to_owned()],
             labels: HashMap::new(),
             limits,
-            network: Network::Outside,
+            has_network: true,
             mounts: Vec::new(),
             program: "/execd",
             gate,

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use api::egress::policy::PolicyMode;
 use api::id::SandboxId;
 use bollard::container::LogOutput;
 use bollard::query_parameters::{
@@ -11,7 +12,7 @@ use bollard::query_parameters::{
 };
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
-use lifecycle::backend::{Created, Error, LogQuery, Network, Source, Spec};
+use lifecycle::backend::{Created, Error, LogQuery, Source, Spec, all_or_nothing};
 use tokio::io::AsyncWriteExt as _;
 
 use crate::adopt::address;
@@ -93,7 +94,8 @@ async fn make(
     mut image: Arc<Image>,
     volumes: &mut Prepared,
 ) -> Result<(Arc<Sandbox>, Created), Error> {
-    if shared.is_secure() && spec.network == Network::None {
+    let has_network = all_or_nothing("docker", &spec.network)?;
+    if shared.is_secure() && !has_network {
         return Err(Error::Invalid {
             field: "network",
             message: "a sandbox in a secure runtime is reached over its network and must have one"
@@ -210,7 +212,7 @@ async fn ask(
         command,
         labels: labels.write(),
         limits: &spec.limits,
-        network: spec.network,
+        has_network: spec.network.mode() == PolicyMode::AllowAll,
         mounts: volumes.mounts.clone(),
         program,
         gate: gate.as_deref(),

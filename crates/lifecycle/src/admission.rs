@@ -8,9 +8,9 @@
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use api::network_policy::PolicyMode;
+use api::egress::policy::PolicyMode;
 
-use crate::backend::{Capabilities, ConnectError, Network, Platform, Source, Volume, VolumeSource};
+use crate::backend::{Capabilities, ConnectError, Platform, Source, Volume, VolumeSource};
 use crate::caller::{Caller, Role, Tenant};
 use crate::error::{Error, Feature, Violation};
 use crate::sandbox::{
@@ -47,7 +47,6 @@ impl Default for Rules {
 pub(crate) struct Admitted {
     request: CreateRequest,
     volumes: Vec<Volume>,
-    network: Network,
     tenant: Tenant,
 }
 
@@ -59,10 +58,6 @@ impl Admitted {
     /// The volumes, each host path with the directory that admits it.
     pub(crate) fn volumes(&self) -> &[Volume] {
         &self.volumes
-    }
-
-    pub(crate) fn network(&self) -> Network {
-        self.network
     }
 
     pub(crate) fn tenant(&self) -> &Tenant {
@@ -87,15 +82,14 @@ pub(crate) fn admit(
     operate(caller)?;
     lifetime(&request, limits.rules)?;
     let volumes = volumes(&request, limits.rules)?;
-    let network = network(&request)?;
-    capabilities(&request, network, limits)?;
+    network(&request, limits)?;
+    capabilities(&request, limits)?;
     snapshot(&request, caller, limits.snapshots)?;
     // Quotas of `caller.tenant` belong here: last, so that a request that could never be admitted
     // is told its own fault first, and before anything of it exists.
     Ok(Admitted {
         request,
         volumes,
-        network,
         tenant: caller.tenant.clone(),
     })
 }
@@ -217,27 +211,22 @@ fn volume_source(
     }
 }
 
-/// A policy that lets everything or nothing out can be kept without one; any other would not be
-/// enforced, and a policy that is not enforced is worse than none.
-fn network(request: &CreateRequest) -> Result<Network, Error> {
-    match request.network.mode() {
-        PolicyMode::AllowAll => Ok(Network::Outside),
-        PolicyMode::DenyAll => Ok(Network::None),
-        PolicyMode::Enforcing => Err(Error::Unsupported {
+/// A policy that is not enforced is worse than none.
+fn network(request: &CreateRequest, limits: &Limits<'_>) -> Result<(), Error> {
+    let is_enforcing = request.network.mode() == PolicyMode::Enforcing;
+    if is_enforcing && !limits.capabilities.network_rules {
+        return Err(Error::Unsupported {
             feature: Feature::NetworkRules,
             message: "rules by target are not enforced by this server yet; allow or deny \
                       everything, or leave it out"
                 .to_owned(),
-        }),
+        });
     }
+    Ok(())
 }
 
 /// Refuses what the backend could not honour, before anything is made.
-fn capabilities(
-    request: &CreateRequest,
-    network: Network,
-    limits: &Limits<'_>,
-) -> Result<(), Error> {
+fn capabilities(request: &CreateRequest, limits: &Limits<'_>) -> Result<(), Error> {
     let can = limits.capabilities;
     let refuse = |feature, what: &str| {
         let message = format!(
@@ -253,7 +242,7 @@ fn capabilities(
     if request.limits.disk_bytes.is_some() && !can.disk_limit {
         return refuse(Feature::DiskLimit, "limit the size of a sandbox's disk");
     }
-    if network == Network::None && !can.network_none {
+    if request.network.mode() == PolicyMode::DenyAll && !can.network_none {
         return refuse(Feature::NoNetwork, "cut a sandbox off the network");
     }
     if matches!(request.source, Source::Snapshot(_)) && !can.snapshot {

@@ -9,20 +9,26 @@
 //! Every method is safe to call twice. Methods that end something (`delete`, `delete_snapshot`)
 //! answer `Ok` for what is already gone.
 
+mod error;
 mod inventory;
+mod spec;
+mod warm;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::egress::policy::{EgressPolicy, PolicyMode};
 use api::id::{SandboxId, SnapshotId};
 use async_trait::async_trait;
 use jiff::Timestamp;
-use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{broadcast, mpsc};
 
+pub use error::{ConnectError, Error};
 pub use inventory::{Archive, Image, ImageUsage, Inventory, NamedVolume, Pruned};
+pub use spec::{Limits, Platform, RegistryAuth, Source, Spec, Volume, VolumeSource};
+pub use warm::{Claim, WarmPools, WarmSpec};
 
 /// A place that runs sandboxes.
 #[async_trait]
@@ -91,10 +97,23 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Everything this backend has, whoever made it: the truth that reconciliation compares with
     /// the store.
-    async fn list(&self) -> Result<Vec<Observed>, Error>;
+    async fn list(&self) -> Result<Vec<SandboxDetails>, Error>;
 
     /// One sandbox as it is now.
-    async fn inspect(&self, id: &SandboxId) -> Result<Observed, Error>;
+    async fn inspect(&self, id: &SandboxId) -> Result<SandboxDetails, Error>;
+
+    /// What a sandbox may reach now.
+    async fn network_policy(&self, id: &SandboxId) -> Result<EgressPolicy, Error> {
+        let _ = id;
+        Err(no_network_rules(self.name()))
+    }
+
+    /// Replaces what a sandbox may reach, as a whole and at once: until the new policy holds the old one
+    /// does, also when this fails. The policy stays with the sandbox when the server is restarted.
+    async fn set_network_policy(&self, id: &SandboxId, policy: &EgressPolicy) -> Result<(), Error> {
+        let _ = (id, policy);
+        Err(no_network_rules(self.name()))
+    }
 
     /// Opens a byte stream to the sandbox's daemon or to a port of it. No lookup outside memory.
     async fn connect(
@@ -126,6 +145,30 @@ pub trait Backend: Send + Sync + 'static {
     fn inventory(&self) -> Option<&dyn Inventory> {
         None
     }
+
+    /// The sandboxes that it keeps ready to be claimed, where it can keep any.
+    fn warm_pools(&self) -> Option<&dyn WarmPools> {
+        None
+    }
+}
+
+/// What a backend says that has no rules about a sandbox's network.
+fn no_network_rules(backend: &'static str) -> Error {
+    Error::Invalid {
+        field: "networkPolicy",
+        message: format!("the {backend} backend does not enforce rules; allow or deny everything"),
+    }
+}
+
+/// For a backend that can let a sandbox reach everything outside or nothing, but enforces no rules:
+/// whether the policy lets it reach everything. Refuses a policy with rules, which would be worse than
+/// none.
+pub fn all_or_nothing(backend: &'static str, policy: &EgressPolicy) -> Result<bool, Error> {
+    match policy.mode() {
+        PolicyMode::AllowAll => Ok(true),
+        PolicyMode::DenyAll => Ok(false),
+        PolicyMode::Enforcing => Err(no_network_rules(backend)),
+    }
 }
 
 /// A byte stream to something inside a sandbox.
@@ -139,138 +182,16 @@ pub struct Capabilities {
     pub pause: bool,
     /// Filesystem snapshots work.
     pub snapshot: bool,
-    /// [`Network::None`] works.
+    /// A sandbox can be denied everything outside.
     pub network_none: bool,
+    /// Rules of a policy about names and addresses are enforced, and a policy can be changed.
+    pub network_rules: bool,
     /// `limits.disk_bytes` is enforced.
     pub disk_limit: bool,
     /// `limits.gpus` is honoured.
     pub gpu: bool,
     /// Platforms other than this machine's can be asked for.
     pub foreign_platform: bool,
-}
-
-/// Everything needed to make one sandbox.
-#[derive(Debug, Clone)]
-pub struct Spec {
-    /// The sandbox's id, minted by the service.
-    pub id: SandboxId,
-    /// What its filesystem starts as.
-    pub source: Source,
-    /// The platform asked for; `None` is this machine's.
-    pub platform: Option<Platform>,
-    /// The command that PID 1 supervises; `None` is the image's own, or a wait for ever where
-    /// the image has none.
-    pub entrypoint: Option<Vec<String>>,
-    /// Environment of the entrypoint and of every command, over the image's own.
-    pub env: BTreeMap<String, String>,
-    /// What it may use.
-    pub limits: Limits,
-    /// What is mounted into it.
-    pub volumes: Vec<Volume>,
-    /// What it may reach.
-    pub network: Network,
-    /// The token its daemon asks for in `X-EXECD-ACCESS-TOKEN`.
-    pub access_token: SecretString,
-    /// Opaque to the backend, kept with the sandbox and returned in [`Observed::labels`], so
-    /// that a server that lost its store can adopt the sandbox.
-    pub labels: BTreeMap<String, String>,
-}
-
-/// What a sandbox's filesystem starts as.
-#[derive(Debug, Clone)]
-pub enum Source {
-    /// An image by reference, or the name `host`.
-    Image {
-        /// As the user wrote it, for example `python:3.11`.
-        reference: String,
-        /// For a private registry.
-        auth: Option<RegistryAuth>,
-    },
-    /// A snapshot made by this backend.
-    Snapshot(SnapshotId),
-}
-
-/// Credentials for a private registry.
-#[derive(Debug, Clone)]
-pub struct RegistryAuth {
-    /// User name.
-    pub username: String,
-    /// Password or token.
-    pub password: SecretString,
-}
-
-/// Operating system and processor, in Go's names (`linux`, `amd64`).
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Platform {
-    /// Operating system.
-    pub os: String,
-    /// Processor architecture.
-    pub arch: String,
-}
-
-/// What a sandbox may use; `None` is the backend's default.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Limits {
-    /// Thousandths of a processor.
-    pub cpu_millis: Option<u64>,
-    /// Memory, swap included.
-    pub memory_bytes: Option<u64>,
-    /// Processes and threads.
-    pub pids: Option<u64>,
-    /// Open files per process.
-    pub open_files: Option<u64>,
-    /// Size of the writable layer.
-    pub disk_bytes: Option<u64>,
-    /// Number of GPUs; `u64::MAX` is all of them.
-    pub gpus: Option<u64>,
-}
-
-/// One mount.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Volume {
-    /// Unique within the sandbox.
-    pub name: String,
-    /// What is mounted.
-    pub source: VolumeSource,
-    /// Absolute path inside the sandbox.
-    pub mount_path: String,
-    /// Mount read-only.
-    pub read_only: bool,
-    /// Relative path inside the volume to mount instead of its root. Must never lead outside it.
-    pub sub_path: Option<String>,
-}
-
-/// What a volume is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum VolumeSource {
-    /// A path on the host. The service has checked it against the allow-list; the backend must
-    /// resolve it without being led elsewhere by links.
-    HostPath {
-        /// Absolute path.
-        path: String,
-        /// The allow-list entry that admits it: resolution must not leave this directory.
-        allowed_root: String,
-    },
-    /// A named volume of the backend.
-    Named {
-        /// Its name.
-        claim: String,
-        /// Make it when it does not exist.
-        create: bool,
-        /// Remove it with the sandbox, if this request made it.
-        delete_with_sandbox: bool,
-        /// Size asked for on creation, where the backend can enforce one.
-        size_bytes: Option<u64>,
-    },
-}
-
-/// What a sandbox may reach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Network {
-    /// The outside through NAT; not other sandboxes, the host's services or link-local addresses.
-    Outside,
-    /// Nothing but its own loopback.
-    None,
 }
 
 /// What `create` answers.
@@ -286,10 +207,10 @@ pub struct Created {
 
 /// A sandbox as the backend sees it.
 #[derive(Debug, Clone)]
-pub struct Observed {
-    /// Its id.
+pub struct SandboxDetails {
+    /// The id of its [`Spec`].
     pub id: SandboxId,
-    /// What it is doing.
+    /// What PID 1 is doing.
     pub state: ObservedState,
     /// The labels of its [`Spec`].
     pub labels: BTreeMap<String, String>,
@@ -319,7 +240,7 @@ pub struct Exit {
     pub signal: Option<i32>,
     /// The kernel killed it, or a process of it, for memory.
     pub oom_killed: bool,
-    /// When, where known.
+    /// When it ended, where known.
     pub at: Option<Timestamp>,
 }
 
@@ -359,7 +280,7 @@ pub struct Logs {
 /// A snapshot as the backend sees it.
 #[derive(Debug, Clone)]
 pub struct SnapshotDetails {
-    /// Its id.
+    /// The id that it was taken under.
     pub id: SnapshotId,
     /// Bytes it adds to what it stands on.
     pub size_bytes: u64,
@@ -379,12 +300,12 @@ pub enum PullProgress {
     },
     /// Bytes received so far, over all layers.
     Downloaded {
-        /// Bytes so far.
+        /// Of `total_bytes`.
         bytes: u64,
     },
     /// A layer is unpacked.
     Unpacked {
-        /// Its digest.
+        /// The layer's digest.
         digest: String,
     },
 }
@@ -394,19 +315,19 @@ pub enum PullProgress {
 pub enum Event {
     /// PID 1 ended.
     Exited {
-        /// Whose.
+        /// The sandbox.
         id: SandboxId,
-        /// How.
+        /// How PID 1 ended.
         exit: Exit,
     },
     /// A process was killed for memory; the sandbox goes on.
     OutOfMemory {
-        /// Where.
+        /// The sandbox.
         id: SandboxId,
     },
     /// The sandbox is gone and we did not remove it.
     Vanished {
-        /// Which.
+        /// The sandbox.
         id: SandboxId,
     },
     /// The backend lost its view (engine restarted, events missed): call [`Backend::list`].
@@ -423,125 +344,4 @@ impl Event {
             Event::Resync => None,
         }
     }
-}
-
-/// Why a connection could not be opened.
-#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ConnectError {
-    /// No such sandbox here.
-    #[error("there is no sandbox {0}")]
-    NotFound(SandboxId),
-    /// It is paused; resume it first.
-    #[error("the sandbox is paused")]
-    Paused,
-    /// It has ended.
-    #[error("the sandbox has ended")]
-    Ended,
-    /// Nothing listens on that port.
-    #[error("nothing listens on port {0} inside the sandbox")]
-    NotListening(u16),
-    /// The connection failed for another reason.
-    #[error("could not connect into the sandbox: {0}")]
-    Failed(String),
-}
-
-/// Why a backend call failed. The service maps each variant to a wire code in one place.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// No such sandbox.
-    #[error("there is no sandbox {0}")]
-    NotFound(SandboxId),
-    /// No such snapshot.
-    #[error("there is no snapshot {0}")]
-    SnapshotNotFound(SnapshotId),
-    /// The sandbox is in a state that does not allow this.
-    #[error("the sandbox is {state}; it must be {wanted}")]
-    WrongState {
-        /// What it is.
-        state: &'static str,
-        /// What it must be.
-        wanted: &'static str,
-    },
-    /// Something still stands on it.
-    #[error("{what} is in use by {by}")]
-    InUse {
-        /// What.
-        what: String,
-        /// By whom.
-        by: String,
-    },
-    /// The request names something this backend cannot do or the kernel refuses.
-    #[error("{field}: {message}")]
-    Invalid {
-        /// The request's field.
-        field: &'static str,
-        /// What is wrong and what would be right.
-        message: String,
-    },
-    /// No such named volume.
-    #[error("there is no volume {0}")]
-    VolumeNotFound(String),
-    /// What was given as an image is none, or a damaged one.
-    #[error("the archive is not a usable image: {0}")]
-    ImageInvalid(String),
-    /// The image does not exist.
-    #[error("image {reference} was not found: {message}")]
-    ImageNotFound {
-        /// As the user wrote it.
-        reference: String,
-        /// Where was looked.
-        message: String,
-    },
-    /// The registry refused the credentials, or wants some.
-    #[error("the registry refused access to image {reference}: {message}")]
-    ImageUnauthorized {
-        /// As the user wrote it.
-        reference: String,
-        /// What the registry said.
-        message: String,
-    },
-    /// The image could not be fetched or unpacked.
-    #[error("image {reference} could not be pulled: {message}")]
-    ImagePull {
-        /// As the user wrote it.
-        reference: String,
-        /// What failed.
-        message: String,
-        /// Trying again may help.
-        is_transient: bool,
-    },
-    /// PID 1 or the entrypoint did not start.
-    #[error("the sandbox did not start: {message}")]
-    Start {
-        /// What failed and what to do.
-        message: String,
-    },
-    /// The machine has run out of something.
-    #[error("out of {what}: {message}")]
-    Exhausted {
-        /// Of what: disk, memory, pids, network slots.
-        what: &'static str,
-        /// What to do.
-        message: String,
-    },
-    /// The backend itself does not work now.
-    #[error("the {backend} backend is not available: {message}")]
-    Unavailable {
-        /// Which.
-        backend: &'static str,
-        /// Why and what to do.
-        message: String,
-    },
-    /// A call of the operating system or engine failed where none should.
-    #[error("{action} failed")]
-    Io {
-        /// What was being done, with the path or id.
-        action: String,
-        /// Why.
-        #[source]
-        source: std::io::Error,
-    },
-    /// A bug or a damaged state directory.
-    #[error("{0}")]
-    Internal(String),
 }

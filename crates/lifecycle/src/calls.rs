@@ -15,7 +15,7 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{
-    self, Backend, Created, Observed, Platform, PullProgress, SnapshotDetails, Source, Spec,
+    self, Backend, Created, Platform, PullProgress, SandboxDetails, SnapshotDetails, Source, Spec,
 };
 use crate::deadlines;
 use crate::error::Error;
@@ -243,7 +243,7 @@ impl Call {
     pub(crate) fn inspect(self) {
         self.shared.clone().tasks.spawn(async move {
             let observation = match self.backend().inspect(&self.id).await {
-                Ok(Observed {
+                Ok(SandboxDetails {
                     state, started_at, ..
                 }) => Observation::Found { state, started_at },
                 Err(backend::Error::NotFound(_)) => Observation::Gone,

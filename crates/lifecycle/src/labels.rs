@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
 
-use crate::backend::{Observed, Platform};
+use crate::backend::{Platform, SandboxDetails};
 use crate::caller::Tenant;
 use crate::machine::after;
 use crate::sandbox::{Origin, Reason, Sandbox, State, Status, secret_text};
@@ -116,7 +116,7 @@ pub fn published(
 ///
 /// Renewals were lost with the store, so it gets its whole lifetime once more: living a little
 /// longer is better than being killed although somebody renewed it.
-pub(crate) fn adopt(observed: &Observed, now: Timestamp) -> Option<Sandbox> {
+pub(crate) fn adopt(observed: &SandboxDetails, now: Timestamp) -> Option<Sandbox> {
     let kept: Kept = serde_json::from_str(observed.labels.get(RECORD)?).ok()?;
     Some(Sandbox {
         id: observed.id.clone(),
@@ -162,7 +162,7 @@ mod tests {
         ];
         let labels = labels.map(|(k, v)| (k.to_owned(), v.to_owned())).into();
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let observed = Observed {
+        let observed = SandboxDetails {
             id: "a".parse().unwrap(),
             state: ObservedState::Running,
             labels: published(&labels, "python:3.11", now),

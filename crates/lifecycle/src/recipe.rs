@@ -3,13 +3,14 @@
 
 use std::collections::BTreeMap;
 
+use api::egress::policy::EgressPolicy;
 use api::id::SnapshotId;
 use secrecy::{ExposeSecret, SecretString};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use crate::admission::Admitted;
-use crate::backend::{Limits, Network, RegistryAuth, Source, Spec, Volume};
+use crate::backend::{Limits, RegistryAuth, Source, Spec, Volume};
 use crate::sandbox::{Origin, Sandbox, secret_text};
 
 /// What `Backend::create` needs beyond what [`Sandbox`] already says.
@@ -20,7 +21,8 @@ pub struct Recipe {
     env: BTreeMap<String, KeptValue>,
     limits: Limits,
     volumes: Vec<Volume>,
-    network: Network,
+    #[serde(with = "kept_network")]
+    network: EgressPolicy,
 }
 
 /// An environment value: often a secret, so never printed.
@@ -42,6 +44,48 @@ struct KeptAuth {
     username: String,
     #[serde(with = "secret_text")]
     password: SecretString,
+}
+
+/// A policy without rules is kept as one word: as it was before policies had rules, so that records and
+/// fingerprints of keys stay what they were.
+mod kept_network {
+    use api::egress::policy::{EgressPolicy, PolicyMode};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    #[derive(Serialize, Deserialize)]
+    enum Word {
+        Outside,
+        None,
+    }
+
+    #[derive(Serialize, Deserialize)]
+    #[serde(untagged)]
+    enum Kept<P> {
+        Word(Word),
+        Policy(P),
+    }
+
+    pub(super) fn serialize<S: Serializer>(
+        policy: &EgressPolicy,
+        to: S,
+    ) -> Result<S::Ok, S::Error> {
+        let kept = match policy.mode() {
+            PolicyMode::AllowAll => Kept::Word(Word::Outside),
+            PolicyMode::DenyAll => Kept::Word(Word::None),
+            PolicyMode::Enforcing => Kept::Policy(policy),
+        };
+        kept.serialize(to)
+    }
+
+    pub(super) fn deserialize<'de, D: Deserializer<'de>>(
+        from: D,
+    ) -> Result<EgressPolicy, D::Error> {
+        Ok(match Kept::<EgressPolicy>::deserialize(from)? {
+            Kept::Word(Word::Outside) => EgressPolicy::ALLOW_ALL,
+            Kept::Word(Word::None) => EgressPolicy::DENY_ALL,
+            Kept::Policy(policy) => policy,
+        })
+    }
 }
 
 impl Recipe {
@@ -67,7 +111,7 @@ impl Recipe {
             env: request.env.iter().map(keep).collect(),
             limits: request.limits.clone(),
             volumes: admitted.volumes().to_vec(),
-            network: admitted.network(),
+            network: request.network.clone(),
         }
     }
 
@@ -106,7 +150,7 @@ impl Recipe {
             env: self.env.iter().map(reveal).collect(),
             limits: self.limits.clone(),
             volumes: self.volumes.clone(),
-            network: self.network,
+            network: self.network.clone(),
             access_token: sandbox.access_token.clone(),
             labels,
         }
@@ -127,4 +171,29 @@ pub(crate) fn fingerprint(admitted: &Admitted) -> String {
     );
     let text = serde_json::to_vec(&parts).expect("maps have text keys, so this is valid JSON");
     hex::encode(Sha256::digest(&text))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[derive(Serialize, Deserialize)]
+    struct Kept(#[serde(with = "kept_network")] EgressPolicy);
+
+    #[test]
+    fn policies_are_kept_as_records_have_them() {
+        let rules =
+            r#"{"default_action":"deny","rules":[{"action":"allow","target":"*.example.com"}]}"#;
+        let words = [
+            ("\"Outside\"", EgressPolicy::ALLOW_ALL),
+            ("\"None\"", EgressPolicy::DENY_ALL),
+        ];
+        for (text, policy) in words {
+            assert_eq!(serde_json::to_string(&Kept(policy.clone())).unwrap(), text);
+            assert_eq!(serde_json::from_str::<Kept>(text).unwrap().0, policy);
+        }
+        let read = serde_json::from_str::<Kept>(rules).unwrap();
+        assert_eq!(read.0.rules.len(), 1);
+        assert_eq!(serde_json::to_string(&read).unwrap(), rules);
+    }
 }

@@ -12,7 +12,7 @@ use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio::time::Instant;
 
-use crate::backend::{Event as BackendEvent, Observed, ObservedState, SnapshotDetails};
+use crate::backend::{Event as BackendEvent, ObservedState, SandboxDetails, SnapshotDetails};
 use crate::caller::Tenant;
 use crate::calls;
 use crate::deadlines;
@@ -56,7 +56,11 @@ pub(crate) enum Finding {
 pub(crate) type Known = HashMap<SandboxId, (State, Reason)>;
 
 /// All differences.
-pub(crate) fn compare(known: &Known, observed: &[Observed], us: &Identity<'_>) -> Vec<Finding> {
+pub(crate) fn compare(
+    known: &Known,
+    observed: &[SandboxDetails],
+    us: &Identity<'_>,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     let mut seen: HashMap<&SandboxId, &ObservedState> = HashMap::new();
     for sandbox in observed {
@@ -131,7 +135,7 @@ pub(crate) async fn once(shared: &Arc<Shared>, is_settled: bool) -> Result<(), E
     Ok(())
 }
 
-async fn repair(shared: &Arc<Shared>, finding: &Finding, observed: &[Observed]) {
+async fn repair(shared: &Arc<Shared>, finding: &Finding, observed: &[SandboxDetails]) {
     match finding {
         Finding::Differs(id) => {
             if let Ok(handle) = shared.handle(id) {

@@ -8,8 +8,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use api::egress::policy::EgressPolicy;
 use api::id::{SandboxId, SnapshotId};
-use api::network_policy::NetworkPolicy;
 use jiff::Timestamp;
 use secrecy::SecretString;
 use serde::{Deserialize, Serialize};
@@ -39,8 +39,8 @@ pub struct CreateRequest {
     pub limits: Limits,
     /// The mounts asked for.
     pub volumes: Vec<VolumeRequest>,
-    /// The network policy asked for.
-    pub network: NetworkPolicy,
+    /// What it may reach.
+    pub network: EgressPolicy,
     /// Its idle timeout: each access through the proxy keeps it alive at least this long.
     pub renew_on_access: Option<Duration>,
 }
@@ -61,7 +61,7 @@ impl CreateRequest {
             extensions: BTreeMap::new(),
             limits: Limits::default(),
             volumes: Vec::new(),
-            network: NetworkPolicy::allow_all(),
+            network: EgressPolicy::ALLOW_ALL,
             renew_on_access: None,
         }
     }

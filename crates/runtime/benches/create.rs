@@ -16,8 +16,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use api::egress::policy::EgressPolicy;
 use api::id::SandboxId;
-use lifecycle::backend::{Backend, Limits, Network, Source, Spec, Target};
+use lifecycle::backend::{Backend, Limits, Source, Spec, Target};
 use runtime::{Config, Embedded};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
@@ -98,7 +99,7 @@ fn spec(name: &str, source: &Source) -> Spec {
         env: BTreeMap::new(),
         limits: Limits::default(),
         volumes: Vec::new(),
-        network: Network::Outside,
+        network: EgressPolicy::ALLOW_ALL,
         access_token: "bench".to_owned().into(),
         labels: BTreeMap::new(),
     }

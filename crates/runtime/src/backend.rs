@@ -15,7 +15,7 @@ use api::id::{SandboxId, SnapshotId};
 use async_trait::async_trait;
 use lifecycle::backend::{
     Backend, Capabilities, ConnectError, Created, Error, Event, Inventory, LOG_PIECES, LogQuery,
-    Logs, Observed, Platform, PullProgress, SnapshotDetails, Source, Spec, Stream, Target,
+    Logs, Platform, PullProgress, SandboxDetails, SnapshotDetails, Source, Spec, Stream, Target,
 };
 use lifecycle::registry::Registry;
 use tokio::net::UnixStream;
@@ -265,6 +265,7 @@ impl Backend for Embedded {
             pause: self.shared.tree.capabilities().freezer,
             snapshot: true,
             network_none: true,
+            network_rules: false,
             disk_limit: self.shared.disk_images.is_ok(),
             gpu: false,
             foreign_platform: false,
@@ -361,12 +362,12 @@ impl Backend for Embedded {
         Ok(snapshot::list(&self.shared))
     }
 
-    async fn list(&self) -> Result<Vec<Observed>, Error> {
+    async fn list(&self) -> Result<Vec<SandboxDetails>, Error> {
         let all = self.shared.sandboxes.all();
         Ok(all.iter().map(|sandbox| sandbox.observe()).collect())
     }
 
-    async fn inspect(&self, id: &SandboxId) -> Result<Observed, Error> {
+    async fn inspect(&self, id: &SandboxId) -> Result<SandboxDetails, Error> {
         Ok(self.shared.sandboxes.get(id)?.observe())
     }
 

@@ -204,8 +204,17 @@ mod tests {
         let policy = EgressPolicy::try_from(&policy).unwrap();
         assert_eq!(policy.default_action, Deny, "nothing is deny");
         assert_eq!(policy.mode(), PolicyMode::Enforcing);
-        let targets: Vec<_> = policy.rules.iter().map(|it| it.target.to_string()).collect();
-        let expected = ["bad.example.com", "*.example.com", "192.0.2.7", "2001:db8::/32"];
+        let targets: Vec<_> = policy
+            .rules
+            .iter()
+            .map(|it| it.target.to_string())
+            .collect();
+        let expected = [
+            "bad.example.com",
+            "*.example.com",
+            "192.0.2.7",
+            "2001:db8::/32",
+        ];
         assert_eq!(targets, expected);
         let kept = serde_json::to_string(&policy).unwrap();
         assert_eq!(serde_json::from_str::<EgressPolicy>(&kept).unwrap(), policy);

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use api::egress::policy::EgressPolicy;
 use lifecycle::backend::{
-    Backend as _, Error, LogQuery, Network, ObservedState, Platform, Source, Spec, Target,
+    Backend as _, Error, LogQuery, ObservedState, Platform, Source, Spec, Target,
 };
+use lifecycle::doctor::Status;
 
 use crate::stage::{self, Stage, TOKEN, ask, engine_says, run, spec};
 
@@ -124,7 +126,7 @@ pub(crate) async fn every_kind_of_network_works(stage: Stage) {
 pub(crate) async fn privileges_are_dropped(stage: Stage) {
     let backend = stage.open().await;
     let mut spec = spec("privileges");
-    spec.network = Network::None;
+    spec.network = EgressPolicy::DENY_ALL;
     backend.create(spec.clone()).await.unwrap();
     let seen = run(
         &backend,
@@ -272,9 +274,9 @@ pub(crate) async fn a_secure_runtime_is_used_by_its_name(stage: Stage) {
     let mut config = stage.config();
     config.secure_runtime = Some("kata-runtime".to_owned());
     let backend = docker::Docker::open(config.clone()).await.unwrap();
-    let findings = docker::doctor::examine(&config).await;
-    let is_bad = |it: &&docker::doctor::Finding| it.verdict == docker::doctor::Verdict::Bad;
-    assert!(!findings.iter().any(|it| is_bad(&it)), "{findings:?}");
+    let checks = docker::doctor::examine(&config).await.checks;
+    let is_able = checks.iter().all(|it| it.status != Status::Failed);
+    assert!(is_able, "{checks:?}");
     let mut spec = spec("secure");
     spec.env.insert("WORD".to_owned(), "handed over".to_owned());
     backend.create(spec.clone()).await.unwrap();

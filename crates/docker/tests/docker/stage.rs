@@ -4,8 +4,9 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::process::Command;
 
+use api::egress::policy::EgressPolicy;
 use docker::{Config, Docker};
-use lifecycle::backend::{Backend, Limits, Network, Source, Spec, Target};
+use lifecycle::backend::{Backend, Limits, Source, Spec, Target};
 use secrecy::SecretString;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
@@ -134,7 +135,7 @@ pub(crate) fn spec(id: &str) -> Spec {
         env: BTreeMap::new(),
         limits: Limits::default(),
         volumes: Vec::new(),
-        network: Network::Outside,
+        network: EgressPolicy::ALLOW_ALL,
         access_token: SecretString::from(TOKEN.to_owned()),
         labels: BTreeMap::new(),
     }

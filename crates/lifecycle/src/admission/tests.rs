@@ -1,12 +1,13 @@
 //! Each rule refuses what breaks it, whoever asks.
 
 use super::*;
-use api::network_policy::{NetworkPolicy, NetworkRule, PolicyAction};
+use api::egress::policy::{EgressPolicy, EgressRule, PolicyAction};
 
 const ALL: Capabilities = Capabilities {
     pause: true,
     snapshot: true,
     network_none: true,
+    network_rules: false,
     disk_limit: true,
     gpu: true,
     foreign_platform: true,
@@ -108,11 +109,13 @@ fn a_lifetime_beyond_the_longest_is_refused() {
 
 #[test]
 fn network_rules_that_nobody_enforces_are_refused() {
-    let rule = NetworkRule {
+    let rule = EgressRule {
         action: PolicyAction::Allow,
-        target: "example.com".to_owned(),
+        target: "example.com".parse().unwrap(),
+        ports: Vec::new(),
+        protocol: None,
     };
-    let refused = asking(|it| it.network.egress = vec![rule]);
+    let refused = asking(|it| it.network.rules = vec![rule]);
     assert!(matches!(
         refused,
         Err(Error::Unsupported {
@@ -120,9 +123,8 @@ fn network_rules_that_nobody_enforces_are_refused() {
             ..
         })
     ));
-    let none = asking(|it| it.network = NetworkPolicy::default()).unwrap();
-    assert_eq!(none.network(), Network::None);
-    assert_eq!(asking(|_| ()).unwrap().network(), Network::Outside);
+    assert!(asking(|it| it.network = EgressPolicy::DENY_ALL).is_ok());
+    assert!(asking(|it| it.network = EgressPolicy::ALLOW_ALL).is_ok());
 }
 
 #[test]

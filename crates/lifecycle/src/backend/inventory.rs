@@ -62,7 +62,7 @@ pub trait Inventory: Send + Sync {
 /// An image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
-    /// Its id.
+    /// By which it is named where it has no reference.
     pub id: String,
     /// The references that mean it.
     pub references: Vec<String>,
@@ -92,18 +92,18 @@ pub struct ImageUsage {
 /// What pruning removed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Pruned {
-    /// Images.
+    /// Images without a name.
     pub images: u64,
-    /// Layers.
+    /// Layers that no image has any more.
     pub layers: u64,
-    /// Bytes.
+    /// Bytes that are free again.
     pub bytes: u64,
 }
 
 /// A named volume.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NamedVolume {
-    /// Its name.
+    /// The claim by which requests name it.
     pub name: String,
     /// When it was made, where known.
     pub created_at: Option<Timestamp>,

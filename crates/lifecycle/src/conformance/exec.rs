@@ -5,7 +5,8 @@ use serde_json::json;
 use super::daemon::Daemon;
 use super::world::{Failure, World, ensure};
 use super::{Case, case};
-use crate::backend::{Network, Target};
+use crate::backend::Target;
+use api::egress::policy::EgressPolicy;
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -169,7 +170,7 @@ async fn the_daemon_is_the_first_process(world: &World) -> Result<(), Failure> {
 
 async fn cut_off_means_loopback_only(world: &World) -> Result<(), Failure> {
     let mut spec = world.spec();
-    spec.network = Network::None;
+    spec.network = EgressPolicy::DENY_ALL;
     let made = world.create(spec).await?;
     let devices = world.output(&made, "cat /proc/net/dev").await?;
     let names: Vec<_> = devices

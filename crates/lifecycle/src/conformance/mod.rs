@@ -13,11 +13,13 @@ mod errors;
 mod exec;
 mod life;
 mod limits;
+mod network;
 mod pause;
 mod ports;
 mod restart;
 mod snapshots;
 mod volumes;
+mod warm;
 mod world;
 
 use std::fmt;
@@ -94,6 +96,10 @@ pub enum Need {
     Snapshot,
     /// No network on request.
     NetworkNone,
+    /// Enforced rules about the network.
+    NetworkRules,
+    /// Sandboxes that are kept ready.
+    WarmPools,
 }
 
 type Run = for<'a> fn(&'a World) -> BoxFuture<'a, Result<(), Failure>>;
@@ -129,6 +135,8 @@ pub fn cases() -> Vec<Case> {
         limits::cases(),
         pause::cases(),
         snapshots::cases(),
+        network::cases(),
+        warm::cases(),
         restart::cases(),
         errors::cases(),
     ]

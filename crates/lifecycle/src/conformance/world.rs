@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use api::egress::policy::EgressPolicy;
 use api::id::{SandboxId, SnapshotId};
 use secrecy::SecretString;
 use tokio::sync::broadcast;
@@ -13,8 +14,7 @@ use tokio::sync::broadcast;
 use super::daemon::{Daemon, Output};
 use super::{Factory, Facts, Need};
 use crate::backend::{
-    Backend, Event, Exit, Limits, Network, ObservedState, Source, Spec, Target, Volume,
-    VolumeSource,
+    Backend, Event, Exit, Limits, ObservedState, Source, Spec, Target, Volume, VolumeSource,
 };
 
 /// How long something that must happen may take on a loaded machine.
@@ -47,6 +47,7 @@ pub struct World {
     pub(super) facts: Facts,
     made: Mutex<Vec<SandboxId>>,
     snapshots: Mutex<Vec<SnapshotId>>,
+    pools: Mutex<Vec<String>>,
     directories: Mutex<Vec<PathBuf>>,
 }
 
@@ -72,6 +73,7 @@ impl World {
             backend: Mutex::new(Some(backend)),
             made: Mutex::default(),
             snapshots: Mutex::default(),
+            pools: Mutex::default(),
             directories: Mutex::default(),
         }
     }
@@ -126,6 +128,8 @@ impl World {
             Need::Pause => can.pause,
             Need::Snapshot => can.snapshot,
             Need::NetworkNone => can.network_none,
+            Need::NetworkRules => can.network_rules,
+            Need::WarmPools => self.backend().warm_pools().is_some(),
         }
     }
 
@@ -147,7 +151,7 @@ impl World {
             env: BTreeMap::new(),
             limits: Limits::default(),
             volumes: Vec::new(),
-            network: Network::Outside,
+            network: EgressPolicy::ALLOW_ALL,
             access_token: SecretString::from(uuid::Uuid::new_v4().simple().to_string()),
             labels: BTreeMap::from([("suite".to_owned(), "conformance".to_owned())]),
         }
@@ -194,6 +198,16 @@ impl World {
             .unwrap_or_else(PoisonError::into_inner)
             .push(id.clone());
         id
+    }
+
+    /// A new name for a pool, which is drained after the case.
+    pub(super) fn pool(&self) -> String {
+        let pool = format!("conf-{}", uuid::Uuid::new_v4().simple());
+        self.pools
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(pool.clone());
+        pool
     }
 
     /// The daemon of a sandbox.
@@ -307,6 +321,13 @@ impl World {
         for id in snapshots {
             let removed = self.backend().delete_snapshot(&id).await;
             result = removed.map_err(Failure::from).and(result);
+        }
+        let pools = std::mem::take(&mut *self.pools.lock().unwrap_or_else(PoisonError::into_inner));
+        for pool in pools {
+            if let Some(backend) = self.backend().warm_pools() {
+                let drained = backend.drain(&pool).await;
+                result = drained.map_err(Failure::from).and(result);
+            }
         }
         let directories = std::mem::take(
             &mut *self

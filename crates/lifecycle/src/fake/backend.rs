@@ -5,6 +5,7 @@
 
 mod calls;
 mod inventory;
+mod warm;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::os::unix::net::UnixStream;
@@ -16,7 +17,7 @@ use jiff::Timestamp;
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 use crate::backend::{
-    Capabilities, Error, Event, Exit, ObservedState, SnapshotDetails, Source, Spec,
+    Capabilities, Error, Event, Exit, ObservedState, SnapshotDetails, Spec, WarmSpec,
 };
 
 /// Events that wait for a slow reader; more make it lag, as with a real backend.
@@ -60,8 +61,14 @@ pub enum Call {
     Connect,
     /// `logs`
     Logs,
+    /// `set_network_policy`
+    SetNetworkPolicy,
     /// Any call about images and volumes but `pull_image`.
     Inventory,
+    /// `prepare` of a warm sandbox
+    Prepare,
+    /// `claim` of a warm sandbox
+    Claim,
 }
 
 /// How a call goes wrong.
@@ -76,6 +83,8 @@ pub enum Fault {
     Delay(Duration),
     /// It waits half-way until the gate opens.
     Wait(Gate),
+    /// It panics half-way.
+    Panic,
 }
 
 /// Holds a call until the test opens it.
@@ -114,6 +123,9 @@ struct Held {
     remote: HashSet<String>,
     volumes: BTreeSet<String>,
     has_inventory: bool,
+    /// Shapes of the ready sandboxes of each pool.
+    ready: BTreeMap<String, VecDeque<WarmSpec>>,
+    has_warm_pools: bool,
     faults: HashMap<Call, VecDeque<Fault>>,
     policy: Option<Policy>,
     capabilities: Capabilities,
@@ -131,6 +143,20 @@ struct Item {
     log: watch::Sender<String>,
 }
 
+impl Item {
+    /// A sandbox that is half made.
+    fn new(spec: Spec) -> Item {
+        Item {
+            state: ObservedState::Incomplete,
+            spec,
+            started_at: Timestamp::now(),
+            ports: HashSet::new(),
+            played: HashMap::new(),
+            log: watch::Sender::new(String::new()),
+        }
+    }
+}
+
 impl Default for Backend {
     fn default() -> Backend {
         Backend::new()
@@ -145,6 +171,7 @@ impl Backend {
             pause: true,
             snapshot: true,
             network_none: true,
+            network_rules: true,
             disk_limit: true,
             gpu: true,
             foreign_platform: true,
@@ -156,6 +183,8 @@ impl Backend {
             remote: HashSet::from(["remote".to_owned()]),
             volumes: BTreeSet::new(),
             has_inventory: true,
+            ready: BTreeMap::new(),
+            has_warm_pools: true,
             faults: HashMap::new(),
             policy: None,
             capabilities: all,
@@ -193,6 +222,11 @@ impl Backend {
     /// Keeps images and volumes to itself from now on.
     pub fn hide_inventory(&self) {
         self.lock().has_inventory = false;
+    }
+
+    /// Keeps no sandbox ready from now on.
+    pub fn hide_warm_pools(&self) {
+        self.lock().has_warm_pools = false;
     }
 
     /// The next call of this kind goes wrong in this way.
@@ -304,6 +338,7 @@ impl Backend {
             None => Ok(Afterwards::Answer),
             Some(Fault::Fail(error)) => Err(error),
             Some(Fault::Hang) => std::future::pending().await,
+            Some(Fault::Panic) => panic!("a fault that a test asked for"),
             Some(Fault::WorkAndHang) => Ok(Afterwards::Hang),
             Some(Fault::Delay(span)) => {
                 tokio::time::sleep(span).await;
@@ -335,16 +370,10 @@ impl Backend {
                 message,
             });
         }
-        match &spec.source {
-            Source::Image { reference, .. } if !held.local.contains(reference) => {
-                return Err(Backend::image_error(reference));
-            }
-            Source::Snapshot(id) => match held.snapshots.get_mut(id) {
-                Some((_, users)) => *users += 1,
-                None => return Err(Error::SnapshotNotFound(id.clone())),
-            },
-            Source::Image { .. } => {}
+        if !held.capabilities.network_rules {
+            crate::backend::all_or_nothing("fake", &spec.network)?;
         }
+        held.use_source(&spec.source)?;
         if spec
             .entrypoint
             .as_ref()
@@ -354,15 +383,8 @@ impl Backend {
                 message: "the entrypoint is empty".to_owned(),
             });
         }
-        let sandbox = Item {
-            state: ObservedState::Incomplete,
-            spec: spec.clone(),
-            started_at: Timestamp::now(),
-            ports: HashSet::new(),
-            played: HashMap::new(),
-            log: watch::Sender::new(String::new()),
-        };
-        held.sandboxes.insert(spec.id.clone(), sandbox);
+        held.sandboxes
+            .insert(spec.id.clone(), Item::new(spec.clone()));
         Ok(())
     }
 

@@ -40,7 +40,7 @@ impl Factory for Fake {
 async fn the_fake_backend_keeps_the_contract() {
     let report = run(Arc::new(Fake(Backend::new())), None).await;
     assert!(report.failures().is_empty(), "{report}");
-    assert!(report.passed() >= 20, "{report}");
+    assert!(report.passed() >= 34, "{report}");
     assert!(
         report
             .verdicts

@@ -280,6 +280,20 @@ async fn a_client_that_goes_away_leaves_a_sandbox_it_can_find() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_creation_that_panics_fails_at_once() {
+    let world = World::new().await;
+    world.backend.fail_next(Call::Create, Fault::Panic);
+    let begun = tokio::time::Instant::now();
+    let error = world.service.create(local(), None).await.unwrap_err();
+    assert!(error.to_string().contains("panicked"), "{error}");
+    assert!(
+        begun.elapsed() < Duration::from_secs(1),
+        "no deadline is waited for"
+    );
+    world.running().await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_creation_is_answered_pending_and_goes_on() {
     let world = World::new().await;
     world

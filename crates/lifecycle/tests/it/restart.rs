@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use api::egress::policy::EgressPolicy;
 use jiff::SignedDuration;
-use lifecycle::backend::{Backend as _, Exit, Network, ObservedState, Spec, Target};
+use lifecycle::backend::{Backend as _, Exit, ObservedState, Spec, Target};
 use lifecycle::fake::{Backend, Call, Fault, Store};
 use lifecycle::{CreateRequest, Error, Reason, SandboxFilter, SnapshotState, State, labels};
 use secrecy::ExposeSecret;
@@ -171,7 +172,7 @@ fn stray(id: &str, owner: &str, store: &str) -> Spec {
         env: request.env,
         limits: request.limits,
         volumes: vec![],
-        network: Network::Outside,
+        network: EgressPolicy::ALLOW_ALL,
         access_token: "t".to_owned().into(),
         labels: [(labels::CONTROL_PLANE, owner), (labels::STORE, store)]
             .map(|(k, v)| (k.to_owned(), v.to_owned()))

@@ -32,6 +32,10 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
+use api::egress::policy::EgressPolicy;
+use lifecycle::backend;
+use serde::{Deserialize, Serialize};
+
 pub use address::Ipv4Network;
 pub use dial::{DialError, Dialer};
 pub use pool::Pool;
@@ -90,8 +94,24 @@ impl Config {
     }
 }
 
-/// What a sandbox may reach. The same choice as `lifecycle::backend::Network`.
-pub use lifecycle::backend::Network;
+/// What a slot's network leads to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Network {
+    /// The outside through NAT; not other sandboxes, the host's services or link-local addresses.
+    Outside,
+    /// Nothing but its own loopback.
+    None,
+}
+
+impl Network {
+    /// The network that a policy asks for. One with rules is refused: nothing here would enforce them.
+    pub(crate) fn of_policy(policy: &EgressPolicy) -> Result<Self, backend::Error> {
+        Ok(match backend::all_or_nothing("embedded", policy)? {
+            true => Self::Outside,
+            false => Self::None,
+        })
+    }
+}
 
 /// A slot's number: decides its ids, its address and its interface's name.
 pub type SlotIndex = u32;

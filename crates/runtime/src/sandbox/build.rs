@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use lifecycle::backend::{Error, Network, Spec};
+use lifecycle::backend::{Error, Spec};
 use rustix::fs::{CWD, Mode, OFlags};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
@@ -16,7 +16,7 @@ use super::skeleton::{EtcFiles, Skeletons};
 use super::{disk_image, volume};
 use crate::image::Prepared;
 use crate::init::{LISTEN_FD, LOG_FD, TOKEN_FD};
-use crate::net::Slot;
+use crate::net::{Network, Slot};
 use crate::spawner::protocol::{CgroupEntry, Descriptors, MountTarget, Request};
 
 /// Connections that may wait for execd's accept: all that a busy proxy opens before execd is up.
@@ -38,6 +38,7 @@ const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 pub(crate) struct BuildInputs<'a> {
     pub(crate) image: &'a Prepared,
     pub(crate) slot: &'a Slot,
+    pub(crate) network: Network,
     pub(crate) resolv_conf: String,
     pub(crate) cgroup: crate::cgroup::Entry,
     pub(crate) program: BorrowedFd<'a>,
@@ -70,7 +71,7 @@ pub(crate) fn build(
     };
     let hostname = hostname(spec.id.as_str());
     let writable = directory.join(WRITABLE_DIR);
-    let texts = texts(&hostname, spec.network, &inputs);
+    let texts = texts(&hostname, &inputs);
     let skeleton = skeletons
         .of(&inputs.image.id, &inputs.image.layers)
         .map_err(io("looking at the image's layers"))?;
@@ -181,7 +182,7 @@ fn hostname(id: &str) -> String {
     id.replace('_', "-")
 }
 
-fn texts(hostname: &str, network: Network, inputs: &BuildInputs<'_>) -> EtcFiles {
+fn texts(hostname: &str, inputs: &BuildInputs<'_>) -> EtcFiles {
     let own = match inputs.slot.address {
         Some(address) => format!("{address}\t{hostname}\n"),
         None => format!("127.0.0.1\t{hostname}\n"),
@@ -189,7 +190,7 @@ fn texts(hostname: &str, network: Network, inputs: &BuildInputs<'_>) -> EtcFiles
     EtcFiles {
         hostname: format!("{hostname}\n"),
         hosts: format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{own}"),
-        resolv_conf: match network {
+        resolv_conf: match inputs.network {
             Network::Outside => inputs.resolv_conf.clone(),
             Network::None => String::new(),
         },

@@ -14,7 +14,7 @@ use super::{Alive, Sandbox, State, disk_image, release_resources, removal, volum
 use crate::backend::Shared;
 use crate::cgroup::Group;
 use crate::image::{self, Prepared};
-use crate::net::Slot;
+use crate::net::{Network, Slot};
 use crate::spawner::protocol::{InitFailure, Step};
 use crate::spawner::{SpawnError, Spawned};
 use crate::sys;
@@ -24,14 +24,11 @@ pub(crate) async fn create(
     shared: &Arc<Shared>,
     spec: Spec,
 ) -> Result<(Arc<Sandbox>, Created), Error> {
+    let network = Network::of_policy(&spec.network)?;
     let image = prepare_image(shared, &spec).await?;
     let limits = limits(shared, &spec.limits)?;
-    let network = spec.network;
-    let slot = shared
-        .pool
-        .take(network)
-        .await
-        .map_err(|error| slot_error(&error))?;
+    let slot = shared.pool.take(network).await;
+    let slot = slot.map_err(|error| slot_error(&error))?;
     let group = match shared.tree.take() {
         Ok(group) => group,
         Err(error) => {
@@ -45,13 +42,19 @@ pub(crate) async fn create(
         directory: None,
         own_volumes: Vec::new(),
     };
-    match start(shared, spec, limits, image, slot, &mut unfinished).await {
-        Ok(made) => Ok(made),
-        Err(error) => {
-            unfinished.undo(shared).await;
-            Err(error)
-        }
+    let creation = start(
+        shared,
+        (spec, network),
+        limits,
+        image,
+        slot,
+        &mut unfinished,
+    );
+    let made = creation.await;
+    if made.is_err() {
+        unfinished.undo(shared).await;
     }
+    made
 }
 
 /// What has been made so far of a sandbox, to be undone if the rest fails.
@@ -79,7 +82,7 @@ impl Unfinished {
 
 async fn start(
     shared: &Arc<Shared>,
-    spec: Spec,
+    (spec, network): (Spec, Network),
     limits: Limits,
     image: Prepared,
     slot: Slot,
@@ -99,6 +102,7 @@ async fn start(
     };
     let wanted = DiskSetup {
         spec,
+        network,
         limits,
         entrypoint,
         image,
@@ -176,6 +180,7 @@ fn record_process(spawned: &Spawned, directory: &std::path::Path) -> std::io::Re
 /// What a sandbox's directory is made from.
 struct DiskSetup {
     spec: Spec,
+    network: Network,
     limits: Limits,
     entrypoint: Vec<String>,
     image: Prepared,
@@ -241,6 +246,7 @@ impl DiskSetup {
         let inputs = BuildInputs {
             image: &self.image,
             slot: &self.slot,
+            network: self.network,
             resolv_conf: shared.pool.resolv_conf().to_owned(),
             cgroup: self.cgroup,
             program: std::os::fd::AsFd::as_fd(&shared.program),
@@ -279,7 +285,7 @@ impl DiskSetup {
                 arch: platform.arch.clone(),
             },
             limits: self.limits.clone(),
-            network: self.spec.network,
+            network: self.network,
             slot: self.slot.index,
             group: self.group.clone(),
             own_volumes: own_volumes.to_vec(),

@@ -33,7 +33,7 @@ use std::time::Duration;
 use api::error_chain;
 use api::id::SandboxId;
 use jiff::Timestamp;
-use lifecycle::backend::{Error, Event, Exit, Observed, ObservedState};
+use lifecycle::backend::{Error, Event, Exit, ObservedState, SandboxDetails};
 use lifecycle::registry::Registered;
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -179,8 +179,8 @@ impl Sandbox {
             .expect("no code panics with this lock held") = (image, Some(lease));
     }
 
-    pub(crate) fn observe(&self) -> Observed {
-        Observed {
+    pub(crate) fn observe(&self) -> SandboxDetails {
+        SandboxDetails {
             id: self.id().clone(),
             state: match self.state() {
                 State::Running => ObservedState::Running,

@@ -16,10 +16,11 @@ use std::path::Path;
 
 use api::id::SandboxId;
 use jiff::Timestamp;
-use lifecycle::backend::{Limits, Network, Platform};
+use lifecycle::backend::{Limits, Platform};
 use serde::{Deserialize, Serialize};
 
 use crate::image::ImageId;
+use crate::net::Network;
 
 /// The format of these files; a server finds only what it can read.
 pub(super) const RECORD_VERSION: u32 = 1;

@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use api::egress::policy::EgressPolicy;
 use api::id::SandboxId;
-use lifecycle::backend::{Backend, Created, Error, Limits, Network, Source, Spec};
+use lifecycle::backend::{Backend, Created, Error, Limits, Source, Spec};
 use runtime::image::Import;
 use runtime::{Config, Embedded};
 
@@ -179,7 +180,7 @@ pub(crate) fn spec(id: &str) -> Spec {
         env: BTreeMap::new(),
         limits: Limits::default(),
         volumes: Vec::new(),
-        network: Network::Outside,
+        network: EgressPolicy::ALLOW_ALL,
         access_token: TOKEN.to_owned().into(),
         labels: BTreeMap::from([("made-by".to_owned(), "test".to_owned())]),
     }

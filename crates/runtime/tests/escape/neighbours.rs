@@ -6,7 +6,8 @@ use std::os::fd::AsFd;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 
-use lifecycle::backend::{Backend, Network, ObservedState};
+use api::egress::policy::EgressPolicy;
+use lifecycle::backend::{Backend, ObservedState};
 
 use crate::world::{FAR, HOST, HOST_INNER, METADATA, Setup, Verdict, World};
 
@@ -186,7 +187,7 @@ pub(crate) async fn host_loopback(world: &World) -> Verdict {
 
 pub(crate) async fn no_network(world: &World) -> Verdict {
     let setup = Setup {
-        network: Network::None,
+        network: EgressPolicy::DENY_ALL,
         ..Setup::default()
     };
     world

@@ -12,9 +12,10 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+use api::egress::policy::EgressPolicy;
 use api::id::SandboxId;
 use lifecycle::backend::{
-    Backend, Event, Exit, Limits, LogQuery, Network, Source, Spec, Volume, VolumeSource,
+    Backend, Event, Exit, Limits, LogQuery, Source, Spec, Volume, VolumeSource,
 };
 use runtime::image::Import;
 use runtime::{Config, Embedded, cgroup};
@@ -91,7 +92,7 @@ pub(crate) struct Setup {
     pub(crate) image: &'static str,
     pub(crate) limits: Limits,
     pub(crate) volumes: Vec<Volume>,
-    pub(crate) network: Network,
+    pub(crate) network: EgressPolicy,
 }
 
 impl Default for Setup {
@@ -100,7 +101,7 @@ impl Default for Setup {
             image: IMAGE,
             limits: Limits::default(),
             volumes: Vec::new(),
-            network: Network::Outside,
+            network: EgressPolicy::ALLOW_ALL,
         }
     }
 }
@@ -261,7 +262,7 @@ impl World {
             env: BTreeMap::new(),
             limits: setup.limits.clone(),
             volumes: setup.volumes.clone(),
-            network: setup.network,
+            network: setup.network.clone(),
             access_token: TOKEN.to_owned().into(),
             labels: BTreeMap::new(),
         }

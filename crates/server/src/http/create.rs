@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use api::egress::policy::EgressPolicy;
 use api::error::ErrorCode;
-use api::network_policy::NetworkPolicy;
 use api::problem::Problem;
 use api::quantity::Quantity;
 use api::resource::{Gpus, Resources};
@@ -47,10 +47,10 @@ pub(super) fn request(body: &CreateSandboxRequest) -> Result<CreateRequest, Erro
         extensions: echoed(body),
         limits: to_limits(limits),
         volumes: body.volumes.iter().flatten().map(volume).collect(),
-        network: body
-            .network_policy
-            .clone()
-            .unwrap_or_else(NetworkPolicy::allow_all),
+        network: match &body.network_policy {
+            Some(policy) => EgressPolicy::try_from(policy).map_err(Error::body)?,
+            None => EgressPolicy::ALLOW_ALL,
+        },
         renew_on_access: renew_on_access(body)?,
     })
 }

@@ -1,5 +1,6 @@
 //! The contract's routes: statuses, shapes and codes as the published clients need them.
 
+use lifecycle::backend::{Backend as _, Capabilities};
 use lifecycle::fake::{Call, Fault, Gate};
 use serde_json::{Value, json};
 
@@ -154,6 +155,12 @@ async fn what_would_not_be_honoured_is_refused() {
         config.storage.allowed_host_paths = vec!["/data".into()];
     })
     .await;
+    let all = server.backend.capabilities();
+    // As the backends that are.
+    server.backend.set_capabilities(Capabilities {
+        network_rules: false,
+        ..all
+    });
     let with = |field: &str, value: Value| {
         let mut body = request_for("local");
         body[field] = value;
@@ -165,7 +172,12 @@ async fn what_would_not_be_honoured_is_refused() {
     let ossfs = json!([{"name": "v", "mountPath": "/v", "ossfs": {"bucket": "abc", "endpoint": "e",
         "accessKeyId": "i", "accessKeySecret": "s"}}]);
     for (field, value, status, code) in [
-        ("networkPolicy", rules, 400, "SANDBOX::API_NOT_SUPPORTED"),
+        (
+            "networkPolicy",
+            rules.clone(),
+            400,
+            "SANDBOX::API_NOT_SUPPORTED",
+        ),
         (
             "lifecycle",
             json!({"preStart": {"command": ["x"]}}),
@@ -221,6 +233,9 @@ async fn what_would_not_be_honoured_is_refused() {
         .refused(501, "FSB::API_NOT_SUPPORTED");
     assert!(server.backend.sandboxes().is_empty());
 
+    server.backend.set_capabilities(all);
+    let enforced = with("networkPolicy", rules);
+    server.post("/v1/sandboxes", enforced).await.expect(202);
     // These ask for something that can be kept without a policy engine.
     for (field, value) in [
         (

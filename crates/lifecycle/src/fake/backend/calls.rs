@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use api::egress::policy::EgressPolicy;
 use api::id::{SandboxId, SnapshotId};
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -10,8 +11,8 @@ use tokio::sync::{broadcast, mpsc};
 
 use super::{Backend, Call, Item, STREAM, name_of};
 use crate::backend::{
-    Capabilities, ConnectError, Created, Error, Event, LOG_PIECES, LogQuery, Logs, Observed,
-    ObservedState, Platform, PullProgress, SnapshotDetails, Source, Spec, Stream, Target,
+    Capabilities, ConnectError, Created, Error, Event, LOG_PIECES, LogQuery, Logs, ObservedState,
+    Platform, PullProgress, SandboxDetails, SnapshotDetails, Source, Spec, Stream, Target,
 };
 use crate::fake::http;
 
@@ -96,29 +97,15 @@ impl crate::backend::Backend for Backend {
             sandbox.started_at
         };
         afterwards.come().await;
-        let entrypoint = spec
-            .entrypoint
-            .unwrap_or_else(|| vec!["/bin/sh".to_owned()]);
-        let native = Platform {
-            os: "linux".to_owned(),
-            arch: "amd64".to_owned(),
-        };
-        Ok(Created {
-            started_at,
-            entrypoint,
-            platform: spec.platform.unwrap_or(native),
-        })
+        Ok(created(spec, started_at))
     }
 
     async fn delete(&self, id: &SandboxId, _grace: Duration) -> Result<(), Error> {
         let afterwards = self.strike(Call::Delete).await?;
         {
             let mut held = self.lock();
-            if let Some(gone) = held.sandboxes.remove(id)
-                && let Source::Snapshot(snapshot) = &gone.spec.source
-                && let Some((_, users)) = held.snapshots.get_mut(snapshot)
-            {
-                *users -= 1;
+            if let Some(gone) = held.sandboxes.remove(id) {
+                held.release_source(&gone.spec.source);
             }
         }
         afterwards.come().await;
@@ -213,7 +200,7 @@ impl crate::backend::Backend for Backend {
             .collect())
     }
 
-    async fn list(&self) -> Result<Vec<Observed>, Error> {
+    async fn list(&self) -> Result<Vec<SandboxDetails>, Error> {
         let afterwards = self.strike(Call::List).await?;
         let all = {
             let held = self.lock();
@@ -226,7 +213,7 @@ impl crate::backend::Backend for Backend {
         Ok(all)
     }
 
-    async fn inspect(&self, id: &SandboxId) -> Result<Observed, Error> {
+    async fn inspect(&self, id: &SandboxId) -> Result<SandboxDetails, Error> {
         let afterwards = self.strike(Call::Inspect).await?;
         let observed = self
             .lock()
@@ -360,6 +347,33 @@ impl crate::backend::Backend for Backend {
         self.host.events.subscribe()
     }
 
+    async fn network_policy(&self, id: &SandboxId) -> Result<EgressPolicy, Error> {
+        let held = self.lock();
+        held.enforces_rules()?;
+        let sandbox = held.sandboxes.get(id);
+        let sandbox = sandbox.ok_or_else(|| Error::NotFound(id.clone()))?;
+        Ok(sandbox.spec.network.clone())
+    }
+
+    async fn set_network_policy(&self, id: &SandboxId, policy: &EgressPolicy) -> Result<(), Error> {
+        let afterwards = self.strike(Call::SetNetworkPolicy).await?;
+        {
+            let mut held = self.lock();
+            held.enforces_rules()?;
+            let sandbox = held.sandboxes.get_mut(id);
+            let sandbox = sandbox.ok_or_else(|| Error::NotFound(id.clone()))?;
+            sandbox.spec.network = policy.clone();
+        }
+        afterwards.come().await;
+        Ok(())
+    }
+
+    fn warm_pools(&self) -> Option<&dyn crate::backend::WarmPools> {
+        self.lock()
+            .has_warm_pools
+            .then_some(self as &dyn crate::backend::WarmPools)
+    }
+
     fn inventory(&self) -> Option<&dyn crate::backend::Inventory> {
         self.lock()
             .has_inventory
@@ -367,8 +381,22 @@ impl crate::backend::Backend for Backend {
     }
 }
 
-fn observe(id: &SandboxId, sandbox: &Item) -> Observed {
-    Observed {
+/// What is answered for a sandbox that runs.
+pub(super) fn created(spec: Spec, started_at: Timestamp) -> Created {
+    let shell = || vec!["/bin/sh".to_owned()];
+    let native = || Platform {
+        os: "linux".to_owned(),
+        arch: "amd64".to_owned(),
+    };
+    Created {
+        started_at,
+        entrypoint: spec.entrypoint.unwrap_or_else(shell),
+        platform: spec.platform.unwrap_or_else(native),
+    }
+}
+
+fn observe(id: &SandboxId, sandbox: &Item) -> SandboxDetails {
+    SandboxDetails {
         id: id.clone(),
         state: sandbox.state.clone(),
         labels: sandbox.spec.labels.clone(),
