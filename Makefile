@@ -132,11 +132,13 @@ test-sdks: build ## Every scenario of sdks/conformance, in every language with r
 	sdks/conformance/run $(basename $(notdir $(wildcard sdks/conformance/results/*.json)))
 	sdks/python/test --rest
 	sdks/typescript/test/run --all
+	sdks/csharp/test/run
 
 .PHONY: bench-sdks
 bench-sdks: build ## The SDKs beside the published ones of the same language, at one server (root).
 	sdks/python/bench/run
 	sdks/typescript/bench/run
+	sdks/csharp/bench/run
 
 .PHONY: test-examples
 test-examples: build ## Every program of examples/ prints what it says (root).
