@@ -1,7 +1,7 @@
 // Measures the SDK at the server that the environment names, for bench/run, and prints what it found as JSON.
 //
 //     OpenSandbox.Bench first ROUNDS        create to first output, ms, each round
-//     OpenSandbox.Bench lines COMMAND       the lines of a command that prints 1,000,000, lines/s and MiB
+//     OpenSandbox.Bench lines COMMAND       three times a command that prints 1,000,000 lines, lines/s and MiB
 //     OpenSandbox.Bench many                200 sandboxes at once, s and threads
 
 using System;
@@ -58,27 +58,38 @@ namespace OpenSandbox.Bench
             return self.WorkingSet64 / (1024 * 1024);
         }
 
+        /// <summary>The same lines three times. What the first time adds is room for the collector, which it takes before it
+        /// runs at all; what is added afterwards is not flat.</summary>
         private static async Task<object> LinesAsync(string command)
         {
             await using var sandbox = await Client.CreateAsync("host");
             await UseAsync(sandbox);
-            GC.Collect();
             var before = Resident();
-            var most = before;
-            using var watcher = new Timer(_ => most = Math.Max(most, Resident()), null, 0, 20);
-            var watch = Stopwatch.StartNew();
+            var most = new long[3];
+            var rates = new double[3];
+            for (var time = 0; time < 3; time++)
+            {
+                var now = time;
+                using var watcher = new Timer(_ => most[now] = Math.Max(most[now], Resident()), null, 0, 20);
+                var watch = Stopwatch.StartNew();
+                var count = await CountAsync(sandbox, command);
+                rates[time] = Lines / watch.Elapsed.TotalSeconds;
+                most[time] = Math.Max(most[time], Resident());
+                if (count != Lines) throw new InvalidOperationException($"{count} lines came instead of {Lines}");
+            }
+            return new { rate = rates.OrderBy(rate => rate).ElementAt(1), added = most[0] - before, later = Math.Max(most[1], most[2]) - most[0] };
+        }
+
+        private static async Task<int> CountAsync(Sandbox sandbox, string command)
+        {
             var count = 0;
-            var half = 0L;
             await foreach (var given in await sandbox.Commands.StreamAsync(command))
             {
                 if (!(given is StdoutEvent stdout)) continue;
                 // What is printed at once may come as one event of several lines.
                 foreach (var character in stdout.Text) if (character == '\n') count++;
-                if (half == 0 && count >= Lines / 2) half = Resident();
             }
-            var seconds = watch.Elapsed.TotalSeconds;
-            if (count != Lines) throw new InvalidOperationException($"{count} lines came instead of {Lines}");
-            return new { rate = Lines / seconds, added = most - before, second_half = Resident() - half };
+            return count;
         }
 
         private static async Task<object> ManyAsync()

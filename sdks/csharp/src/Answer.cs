@@ -23,6 +23,7 @@ namespace OpenSandbox
         private Stream? _body;
         private CancellationToken _stopper;
         private volatile Exception? _reason;
+        private bool _isAtEnd;
 
         internal Answer(HttpResponseMessage response, string url, string what, CancellationTokenSource life, CancellationToken caller)
         {
@@ -43,12 +44,16 @@ namespace OpenSandbox
         /// who cancelled an <see cref="OperationCanceledException"/>.</summary>
         internal async ValueTask<int> ReadAsync(Memory<byte> into)
         {
+            if (_isAtEnd) return 0;
             try
             {
                 _body ??= await Response.Content.ReadAsStreamAsync().ConfigureAwait(false);
                 var count = await _body.ReadAsync(into, _life.Token).ConfigureAwait(false);
-                if (count == 0 && into.Length > 0) Release();
-                return count;
+                if (count > 0 || into.Length == 0) return count;
+                _isAtEnd = true;
+                Response.Dispose();
+                _life.Dispose();
+                return 0;
             }
             catch (Exception error) when (Target.IsOfNetwork(error) || error is ObjectDisposedException)
             {
@@ -118,12 +123,6 @@ namespace OpenSandbox
                 // Read to its end.
             }
             Response.Dispose();
-        }
-
-        private void Release()
-        {
-            Response.Dispose();
-            _life.Dispose();
         }
 
         private Exception Meaning(Exception error)

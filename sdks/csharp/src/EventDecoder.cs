@@ -14,8 +14,9 @@ namespace OpenSandbox
         /// <summary>Longer than any event we send; the published daemon sends whole lines, however long.</summary>
         private const int EventBytesMax = 16 * 1024 * 1024;
 
-        /// <summary>What one read may bring.</summary>
-        private const int ReadBytes = 64 * 1024;
+        /// <summary>What one read may bring. Twice as much is still below 85,000 bytes, from where on .NET keeps arrays apart and
+        /// collects them with everything else.</summary>
+        private const int ReadBytes = 16 * 1024;
 
         /// <summary>As much of a line as goes into an error.</summary>
         private const int ExcerptBytes = 80;

@@ -4,6 +4,7 @@ using System;
 using System.Collections.Generic;
 using System.Linq;
 using System.Net;
+using System.Net.Http;
 using System.Net.Sockets;
 using System.Text;
 using System.Threading;
@@ -138,6 +139,49 @@ namespace OpenSandbox.Test
             }
         }
 
+        [Test("a sandbox that is not ready yet is asked again, one that never will be is not")]
+        private static async Task Readiness()
+        {
+            var pings = 0;
+            var state = "Pending";
+            HandServer? hand = null;
+            hand = new HandServer((request, before) =>
+            {
+                if (request.Contains("/endpoints/")) return HandServer.Answer(200, $"{{\"endpoint\":\"{hand!.Address}\"}}");
+                if (!request.StartsWith("GET /ping")) return HandServer.Answer(200, $"{{\"id\":\"s1\",\"status\":{{\"state\":\"{state}\",\"message\":\"why\"}}}}");
+                return HandServer.Answer(++pings == 3 ? 200 : 503, "{\"code\":\"BUSY\",\"message\":\"later\"}");
+            });
+            using (hand)
+            {
+                var client = hand.Client(new ConnectionOptions { Retry = new RetryPolicy { Attempts = 0 } });
+                var quick = new ConnectOptions { HealthCheckInterval = TimeSpan.FromMilliseconds(1), ReadyTimeout = TimeSpan.FromMinutes(1) };
+                await client.ConnectAsync("s1", quick);
+                Assert.Equal(3, pings);
+                quick.ReadyTimeout = TimeSpan.FromMilliseconds(100);
+                var late = await Assert.ThrowsAsync<NotReadyException>(() => client.ConnectAsync("s1", quick));
+                Assert.Equal(("s1", 503, ErrorKind.NotReady), (late.SandboxId, late.Status!.Value, late.Kind));
+                state = "Failed";
+                var failed = await Assert.ThrowsAsync<FailedException>(() => client.ConnectAsync("s1", quick));
+                Assert.True(failed.Message.Contains("why"), failed.Message);
+            }
+        }
+
+        [Test("settings go with every request, and a handler of one's own sends them")]
+        private static async Task SettingsGoWithRequests()
+        {
+            var seen = "";
+            using var hand = new HandServer((request, before) =>
+            {
+                seen = request;
+                return HandServer.Answer(302, "", "Location: /elsewhere");
+            });
+            var counting = new CountingHandler();
+            var client = hand.Client(new ConnectionOptions { UserAgent = "mine/1", Handler = counting, ApiKey = "k", Headers = new Dictionary<string, string> { ["X-Team"] = "blue" } });
+            Assert.Equal(302, (await Assert.ThrowsAsync<ApiException>(() => client.Images.PullAsync("x", new PullOptions { Auth = new Wire.ImageAuth { Username = "u" } }))).Status);
+            foreach (var wanted in new[] { "User-Agent: mine/1", "X-Team: blue", "OPEN-SANDBOX-API-KEY: k", "\"username\":\"u\"" }) Assert.True(seen.Contains(wanted), $"{wanted} in {seen}");
+            Assert.Equal((1, 1, "mine/1"), (counting.Count, hand.Count, client.Config.UserAgent));
+        }
+
         [Test("what makes no sense is refused before anything is sent")]
         private static async Task Nonsense()
         {
@@ -155,6 +199,23 @@ namespace OpenSandbox.Test
                 Assert.Throws<ConfigException>(() => _ = new ConnectionConfig(new ConnectionOptions { Headers = new Dictionary<string, string> { [name] = "x" } }));
             var origin = Assert.Throws<ConfigException>(() => _ = new ConnectionConfig(new ConnectionOptions { ApiKey = "a\r\nb" })).Origin;
             Assert.Equal("ApiKey", origin);
+        }
+    }
+
+    /// <summary>Counts what it sends.</summary>
+    internal sealed class CountingHandler : DelegatingHandler
+    {
+        internal CountingHandler()
+            : base(new SocketsHttpHandler { AllowAutoRedirect = false })
+        {
+        }
+
+        internal int Count { get; private set; }
+
+        protected override Task<HttpResponseMessage> SendAsync(HttpRequestMessage request, CancellationToken cancellationToken)
+        {
+            Count++;
+            return base.SendAsync(request, cancellationToken);
         }
     }
 
