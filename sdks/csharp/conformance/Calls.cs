@@ -15,7 +15,11 @@ namespace OpenSandbox.Conformance
 
     internal static class Calls
     {
-        private static readonly Dictionary<string, Made> All = new[] { ConfigCalls(), ClientCalls(), OperatorCalls(), StockCalls(), SandboxCalls(), PoolCalls(), InsideCalls.Running(), InsideCalls.Shells(), InsideCalls.Files(), InsideCalls.Network() }
+        private static readonly Dictionary<string, Made> All = new[]
+            {
+                ConfigCalls(), ClientCalls(), OperatorCalls(), StockCalls(), SandboxCalls(), PoolCalls(),
+                InsideCalls.Running(), InsideCalls.Shells(), InsideCalls.Files(), InsideCalls.Network(),
+            }
             .SelectMany(table => table).ToDictionary(pair => pair.Key, pair => pair.Value);
 
         internal static Task<object?> MakeAsync(string name, object? on, Arguments with, CancellationToken token) =>

@@ -265,8 +265,9 @@ namespace OpenSandbox
                 // Nobody wants it any more.
                 await sandbox.TryKillAsync().ConfigureAwait(false);
             }
-            catch (OpenSandboxException error)
+            catch (Exception error)
             {
+                // Whatever it is, who waits is told of it.
                 var isLong = false;
                 lock (_lock)
                 {

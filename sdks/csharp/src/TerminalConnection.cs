@@ -136,8 +136,11 @@ namespace OpenSandbox
         /// <param name="cancellationToken">Stops waiting. Nothing is lost: the next call waits for the same.</param>
         public async ValueTask<TerminalEvent?> NextAsync(CancellationToken cancellationToken = default)
         {
-            if (_isOver) return null;
-            _pending ??= ReceiveAsync();
+            if (_pending == null)
+            {
+                if (_isOver) return null;
+                _pending = ReceiveAsync();
+            }
             if (cancellationToken.CanBeCanceled && !_pending.IsCompleted)
             {
                 var cancelled = new TaskCompletionSource<bool>(TaskCreationOptions.RunContinuationsAsynchronously);
@@ -296,8 +299,8 @@ namespace OpenSandbox
         {
             var code = (int)(_socket.CloseStatus ?? WebSocketCloseStatus.NormalClosure);
             var closed = new ClosedEvent(code, _socket.CloseStatusDescription ?? "");
-            await CloseAsync().ConfigureAwait(false);
             _isOver = true;
+            await CloseAsync().ConfigureAwait(false);
             return closed;
         }
 

@@ -182,6 +182,32 @@ namespace OpenSandbox.Test
             Assert.Equal((1, 1, "mine/1"), (counting.Count, hand.Count, client.Config.UserAgent));
         }
 
+        [Test("what a terminal says while nobody waits is kept for the next who does")]
+        private static async Task TerminalsKeepEvents()
+        {
+            var listener = new TcpListener(IPAddress.Loopback, 0);
+            listener.Start();
+            using var hand = new HandServer((request, before) => HandServer.Answer(200, $"{{\"endpoint\":\"127.0.0.1:{((IPEndPoint)listener.LocalEndpoint).Port}\"}}"));
+            var connecting = hand.Client().Sandbox("s1").Terminals.Get("t1").ConnectAsync();
+            using var daemon = await listener.AcceptTcpClientAsync();
+            listener.Stop();
+            var stream = daemon.GetStream();
+            var request = await HandServer.RequestAsync(stream);
+            var key = request!.Split("\r\n").First(line => line.StartsWith("Sec-WebSocket-Key:")).Split(": ")[1];
+            using var sha = System.Security.Cryptography.SHA1.Create();
+            // RFC 6455, section 1.3.
+            var accept = Convert.ToBase64String(sha.ComputeHash(Encoding.ASCII.GetBytes(key + "258EAFA5-E914-47DA-95CA-C5AB0DC85B11")));
+            var head = $"HTTP/1.1 101 x\r\nUpgrade: websocket\r\nConnection: Upgrade\r\nSec-WebSocket-Accept: {accept}\r\n\r\n";
+            await stream.WriteAsync(Encoding.ASCII.GetBytes(head));
+            await using var connection = await connecting;
+            await Assert.ThrowsAsync<OperationCanceledException>(() => connection.NextAsync(new CancellationToken(true)).AsTask());
+            // It says goodbye with code 4001, and the client has answered when a byte comes.
+            await stream.WriteAsync(new byte[] { 0x88, 2, 0x0f, 0xa1 });
+            Assert.Equal(0x88, stream.ReadByte(), "a close frame");
+            Assert.Equal(4001, ((ClosedEvent)(await connection.NextAsync())!).Code);
+            Assert.True(await connection.NextAsync() == null, "nothing comes after");
+        }
+
         [Test("what makes no sense is refused before anything is sent")]
         private static async Task Nonsense()
         {
@@ -298,7 +324,7 @@ namespace OpenSandbox.Test
             }
         }
 
-        private static async Task<string?> RequestAsync(NetworkStream stream)
+        internal static async Task<string?> RequestAsync(NetworkStream stream)
         {
             var text = "";
             var space = new byte[4096];
