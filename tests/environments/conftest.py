@@ -77,6 +77,8 @@ class Environment:
         settings = ConnectionConfigSync(api_key=KEY, domain=server, request_timeout=timedelta(seconds=120))
         self.sandbox = SandboxSync.create(
             image, entrypoint=list(entrypoint), connection_config=settings,
+            # The pages of these images load scripts and keep settings, which needs the shared origin.
+            extensions={"opensandbox.extensions.page-origin": "shared"},
             resource={"cpu": "2", "memory": "3Gi"}, ready_timeout=timedelta(seconds=START_SECONDS_MAX), **options,
         )
 

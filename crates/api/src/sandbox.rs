@@ -36,6 +36,17 @@ pub const ECHOED_EXTENSION_PREFIX: &str = "opensandbox.extensions.";
 /// Renews a sandbox by this many seconds on each access through the proxy.
 pub const EXTENSION_RENEW_SECONDS: &str = "access.renew.extend.seconds";
 
+/// In which origin pages of the sandbox run in a browser while all sandboxes are reached under one: each in
+/// one of its own, which has no storage, no cookies and no credentials for what it loads, or with
+/// [`PAGE_ORIGIN_SHARED`] in the origin that all sandboxes and the API share.
+pub const EXTENSION_PAGE_ORIGIN: &str = "opensandbox.extensions.page-origin";
+
+/// Pages of the sandbox can reach those of every other sandbox that the same browser has opened.
+pub const PAGE_ORIGIN_SHARED: &str = "shared";
+
+/// The value that [`EXTENSION_PAGE_ORIGIN`] has where it is not given.
+pub const PAGE_ORIGIN_ISOLATED: &str = "isolated";
+
 /// Takes the sandbox from this pool.
 pub const EXTENSION_POOL_REF: &str = "poolRef";
 

@@ -29,6 +29,8 @@ pub struct Filtered {
     pub used: usize,
     /// Bytes, now at the front of the piece, that are to be forwarded.
     pub kept: usize,
+    /// Bytes of the piece that are not data, each of which was looked at by itself.
+    pub framing: usize,
 }
 
 /// Follows a body through the bytes that arrive, to find its end.
@@ -68,7 +70,11 @@ impl BodyFraming {
             return chunks.filter(bytes);
         }
         let used = self.measure(bytes)?;
-        Ok(Filtered { used, kept: used })
+        Ok(Filtered {
+            used,
+            kept: used,
+            framing: 0,
+        })
     }
 
     /// Follows the next piece without changing it; returns how many of its bytes belong to the body.
@@ -153,7 +159,7 @@ impl Chunks {
     }
 
     fn filter(&mut self, bytes: &mut [u8]) -> Result<Filtered, Malformed> {
-        let (mut used, mut kept) = (0, 0);
+        let (mut used, mut kept, mut framing) = (0, 0, 0);
         while used < bytes.len() && self.expects != Expects::Nothing {
             if self.expects == Expects::Data {
                 let count = self.data(bytes.len() - used);
@@ -166,12 +172,17 @@ impl Chunks {
             }
             let byte = bytes[used];
             used += 1;
+            framing += 1;
             if self.step(byte)? {
                 bytes[kept] = byte;
                 kept += 1;
             }
         }
-        Ok(Filtered { used, kept })
+        Ok(Filtered {
+            used,
+            kept,
+            framing,
+        })
     }
 
     /// Follows a byte that is not data; returns whether it is forwarded.

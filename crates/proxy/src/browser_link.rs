@@ -9,8 +9,8 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
 
-use crate::Route;
 use crate::message::Head;
+use crate::{Peer, Route, secrets};
 
 /// The query parameter of a link that carries the token.
 const PARAMETER: &str = "opensandbox_token";
@@ -30,9 +30,26 @@ fn pairs(cookies: &[u8]) -> impl Iterator<Item = &[u8]> {
     cookies.split(|byte| *byte == b';').map(<[u8]>::trim_ascii)
 }
 
-/// The value of a Cookie header without the token; `None` when nothing else is in it.
-pub(crate) fn without_token(cookies: &[u8]) -> Option<Cow<'_, [u8]>> {
-    let is_ours = |pair: &&[u8]| pair.split(|byte| *byte == b'=').next() == Some(COOKIE.as_bytes());
+/// Whether a cookie, as `name=value`, is the one that carries the token. Browsers send a cookie that has
+/// no name as its value alone, so that is looked at too.
+pub(crate) fn is_token_cookie(pair: &[u8]) -> bool {
+    let mut parts = pair.split(|byte| *byte == b'=').map(<[u8]>::trim_ascii);
+    parts.find(|part| !part.is_empty()) == Some(COOKIE.as_bytes())
+}
+
+/// Whether a parameter of a query, as it stands in it, is the one that carries the token.
+pub(crate) fn is_token_parameter(parameter: &str) -> bool {
+    let name = parameter.split('=').next().unwrap_or(parameter);
+    name == PARAMETER || name.contains('%') && secrets::percent_decode(name) == PARAMETER.as_bytes()
+}
+
+/// The value of a Cookie header without the token, and without any other secret; `None` when nothing else
+/// is in it.
+pub(crate) fn without_secrets(
+    cookies: &[u8],
+    is_secret: impl Fn(&[u8]) -> bool,
+) -> Option<Cow<'_, [u8]>> {
+    let is_ours = |pair: &&[u8]| is_token_cookie(pair) || secrets::is_in_value(pair, &is_secret);
     if !pairs(cookies).any(|pair| is_ours(&pair)) {
         return Some(cookies.into());
     }
@@ -42,7 +59,12 @@ pub(crate) fn without_token(cookies: &[u8]) -> Option<Cow<'_, [u8]>> {
 }
 
 /// The redirect for a link that carries this token, with the cookie. `None` for any other request.
-pub fn redirect(request: Head<'_>, route: &Route, token: &str) -> Option<Response<Bytes>> {
+pub fn redirect(
+    request: Head<'_>,
+    peer: Peer,
+    route: &Route,
+    token: &str,
+) -> Option<Response<Bytes>> {
     if !matches!(request.method(), "GET" | "HEAD") {
         return None;
     }
@@ -50,8 +72,10 @@ pub fn redirect(request: Head<'_>, route: &Route, token: &str) -> Option<Respons
     if !daemon::secret::equal(shown, token) {
         return None;
     }
+    // A browser that reached us by TLS must not show it without.
+    let secure = if peer.is_https { "; Secure" } else { "" };
     let cookie = format!(
-        "{COOKIE}={token}; Path={}; HttpOnly; SameSite=Lax",
+        "{COOKIE}={token}; Path={}; HttpOnly; SameSite=Lax{secure}",
         route.prefix
     );
     Response::builder()
@@ -92,7 +116,7 @@ mod tests {
             ("a=1", Some("a=1")),
             ("opensandbox-tokens=1", Some("opensandbox-tokens=1")),
         ] {
-            let seen = without_token(sent.as_bytes());
+            let seen = without_secrets(sent.as_bytes(), |_| false);
             assert_eq!(seen.as_deref(), left.map(str::as_bytes), "{sent}");
         }
     }

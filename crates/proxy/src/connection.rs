@@ -2,6 +2,7 @@
 //! of the request that is being served.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -12,11 +13,15 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use crate::message::{self, Head, HeadParser, head_end, peek_target, put_header};
+use crate::slots::Slot;
 use crate::transfer::{BUFFER_START, Buffer};
-use crate::{Peer, REQUEST_ID, RequestId};
+use crate::{REQUEST_ID, RequestId};
 
 /// How long a client that is still sending may take to notice that it has its response.
 const LINGER: Duration = Duration::from_secs(2);
+
+/// Bytes of an empty line. As long as fewer have arrived, they may be one.
+const EMPTY_LINE_BYTES: usize = 2;
 
 /// Both directions of a connection.
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {
@@ -60,11 +65,13 @@ pub(crate) struct Connection {
     stream: Box<dyn Io>,
     buffer: Buffer,
     parser: HeadParser,
-    peer: Peer,
-    stopping: CancellationToken,
+    address: IpAddr,
+    slot: Slot,
     request: RequestFacts,
     response: Option<(u16, Instant)>,
     is_reset: bool,
+    /// Bytes of empty lines before the request.
+    skipped: usize,
 }
 
 /// What the response to a request depends on.
@@ -75,13 +82,13 @@ struct RequestFacts {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Box<dyn Io>, peer: Peer, stopping: CancellationToken) -> Self {
+    pub(crate) fn new(stream: Box<dyn Io>, address: IpAddr, slot: Slot) -> Self {
         Self {
             stream,
             buffer: Buffer::default(),
             parser: HeadParser::default(),
-            peer,
-            stopping,
+            address,
+            slot,
             request: RequestFacts {
                 id: RequestId::from_header(None),
                 is_head: false,
@@ -89,20 +96,58 @@ impl Connection {
             },
             response: None,
             is_reset: false,
+            skipped: 0,
         }
     }
 
-    /// Waits for the whole head of the next request, which may have `head_bytes`, and looks at its
-    /// target: only the head of a request that is proxied is parsed here.
+    /// Waits until something of the next request is there. `false` at the end of the connection.
+    pub(crate) async fn wait_for_request(&mut self, head_bytes: usize) -> bool {
+        self.response = None;
+        self.buffer.shrink();
+        self.skipped = 0;
+        loop {
+            self.skip_empty_lines();
+            if !self.buffer.is_empty() || self.skipped > head_bytes {
+                return true;
+            }
+            if !self.fill().await {
+                return false;
+            }
+        }
+    }
+
+    async fn fill(&mut self) -> bool {
+        let (stream, buffer) = (&mut self.stream, &mut self.buffer);
+        let filled = std::future::poll_fn(|context| buffer.poll_fill(context, stream)).await;
+        filled.is_ok_and(|count| count > 0)
+    }
+
+    /// Removes empty lines before a request (RFC 9112 2.2), each as it comes: a search for the end of the
+    /// head would begin behind them again and again.
+    fn skip_empty_lines(&mut self) {
+        loop {
+            let count = match self.buffer.unread() {
+                [b'\n', ..] => 1,
+                [b'\r', b'\n', ..] => 2,
+                _ => return,
+            };
+            self.buffer.consume(count);
+            self.skipped += count;
+        }
+    }
+
+    /// Waits for the whole head of the request, which may have `head_bytes`, and looks at its target: only
+    /// the head of a request that is proxied is parsed here.
     pub(crate) async fn receive(
         &mut self,
         head_bytes: usize,
         is_proxied: impl Fn(&str) -> bool,
     ) -> Received {
-        self.response = None;
-        self.buffer.shrink();
         let mut seen = 0;
         loop {
+            if seen < EMPTY_LINE_BYTES {
+                self.skip_empty_lines();
+            }
             let bytes = self.buffer.unread();
             match head_end(bytes, seen) {
                 Some(len) if len > head_bytes => return Received::Malformed,
@@ -115,13 +160,11 @@ impl Connection {
                 None => {}
             }
             seen = bytes.len();
-            if seen > head_bytes {
+            if seen + self.skipped > head_bytes {
                 return Received::Malformed;
             }
-            let (stream, buffer) = (&mut self.stream, &mut self.buffer);
-            match std::future::poll_fn(|context| buffer.poll_fill(context, stream)).await {
-                Ok(0) | Err(_) => return Received::Closed,
-                Ok(_) => {}
+            if !self.fill().await {
+                return Received::Closed;
             }
         }
     }
@@ -166,17 +209,22 @@ impl Connection {
 
     /// Whether another request may follow on this connection.
     pub(crate) fn keeps_alive(&self) -> bool {
-        self.request.keeps_alive && !self.stopping.is_cancelled()
+        self.request.keeps_alive && !self.stopping().is_cancelled()
     }
 
-    /// The client.
-    pub(crate) fn peer(&self) -> Peer {
-        self.peer
+    /// The address that the connection came from.
+    pub(crate) fn address(&self) -> IpAddr {
+        self.address
     }
 
-    /// Cancelled when the server stops.
+    /// Notes that the client has shown a key or token.
+    pub(crate) fn mark_known(&self) {
+        self.slot.mark_known();
+    }
+
+    /// Cancelled when the server stops, or the connection has to give way to others.
     pub(crate) fn stopping(&self) -> &CancellationToken {
-        &self.stopping
+        self.slot.closing()
     }
 
     /// The stream, and the bytes that were read from it.
@@ -250,11 +298,11 @@ impl Connection {
         if self.is_reset || self.stream.shutdown().await.is_err() {
             return;
         }
+        let stopping = self.stopping().clone();
         let mut discarded = [0; 4096];
         let drain = async {
             while matches!(self.stream.read(&mut discarded).await, Ok(count) if count > 0) {}
         };
-        let stopping = self.stopping.clone();
         let bounded = tokio::time::timeout(LINGER, drain);
         let _ = stopping.run_until_cancelled(bounded).await;
     }

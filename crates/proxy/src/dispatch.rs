@@ -2,6 +2,7 @@
 //! into a sandbox or answered by the API.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
@@ -9,14 +10,14 @@ use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
-use tokio_util::sync::CancellationToken;
 
 use crate::connection::{Connection, Io, Persistence, Received};
 use crate::hyper_io::{HyperIo, Remaining, ResponseBody};
 use crate::idle::IdleTimer;
 use crate::relay::Relay;
 use crate::serve::Limits;
-use crate::{Api, Peer, REQUEST_ID, RequestId, Sandboxes};
+use crate::slots::Slot;
+use crate::{Api, REQUEST_ID, RequestId, Sandboxes};
 
 /// What the requests of every connection are served with.
 pub(crate) struct Dispatch<A, S: Sandboxes> {
@@ -24,6 +25,12 @@ pub(crate) struct Dispatch<A, S: Sandboxes> {
     pub(crate) relay: Relay<S>,
     pub(crate) limits: Limits,
     http: http1::Builder,
+}
+
+/// How long a connection waits for a request, and for the rest of its head.
+struct Timers {
+    idle: IdleTimer,
+    head: IdleTimer,
 }
 
 impl<A: Api, S: Sandboxes> Dispatch<A, S> {
@@ -42,21 +49,22 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
     }
 
     /// Serves a connection to its end.
-    pub(crate) async fn serve(&self, stream: Box<dyn Io>, peer: Peer, stopping: CancellationToken) {
-        let mut stopped = pin!(stopping.cancelled());
-        let mut idle = IdleTimer::new(self.limits.idle);
-        let mut connection = Connection::new(stream, peer, stopping.clone());
+    pub(crate) async fn serve(&self, stream: Box<dyn Io>, address: IpAddr, slot: Slot) {
+        let mut stopped = pin!(slot.closing().cancelled());
+        let mut timers = Timers {
+            idle: IdleTimer::new(self.limits.idle),
+            head: IdleTimer::new(self.limits.head),
+        };
+        let mut connection = Connection::new(stream, address, slot.clone());
         let mut io = HyperIo::default();
         // The library's connection. Made for the first request to the API and kept for all others.
         let mut library = pin!(None);
         loop {
-            idle.restart();
-            let is_proxied = |target: &str| self.relay.sandboxes.is_proxied(target);
+            let received = self.receive(&mut connection, &mut timers);
             let received = tokio::select! {
                 biased;
-                received = connection.receive(self.limits.head_bytes, is_proxied) => received,
+                received = received => received,
                 () = stopped.as_mut() => return,
-                () = idle.expired() => return,
             };
             let remaining = match received {
                 Received::Closed => return,
@@ -70,8 +78,9 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
             let is_malformed = matches!(remaining, Remaining::Everything);
             io.lend(connection, remaining);
             if library.is_none() {
-                let api_io = io.clone();
-                let service = service_fn(move |request| self.respond(&api_io, request, peer));
+                let (api_io, api_slot) = (io.clone(), slot.clone());
+                let service =
+                    service_fn(move |request| self.respond(&api_io, request, address, &api_slot));
                 library.set(Some(self.http.serve_connection(io.clone(), service)));
             }
             let mut driven = library.as_mut().as_pin_mut().expect("it was just made");
@@ -79,10 +88,14 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
                 biased;
                 ended = until_done(driven.as_mut(), &io) => ended,
                 () = stopped.as_mut() => {
+                    // Whoever has to give way may be one who does not read the response.
+                    if slot.is_evicted() {
+                        return;
+                    }
                     driven.as_mut().graceful_shutdown();
                     Some(driven.await)
                 }
-                () = idle.expired(), if is_malformed => return,
+                () = timers.head.expired(), if is_malformed => return,
             };
             let Some(returned) = io.take_back() else {
                 return;
@@ -102,20 +115,47 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
         }
     }
 
+    /// Waits for the next request, and for the whole head of it.
+    async fn receive(&self, connection: &mut Connection, timers: &mut Timers) -> Received {
+        let head_bytes = self.limits.head_bytes;
+        timers.idle.restart();
+        let is_open = tokio::select! {
+            biased;
+            is_open = connection.wait_for_request(head_bytes) => is_open,
+            () = timers.idle.expired() => false,
+        };
+        if !is_open {
+            return Received::Closed;
+        }
+        timers.head.restart();
+        let is_proxied = |target: &str| self.relay.sandboxes.is_proxied(target);
+        tokio::select! {
+            biased;
+            received = connection.receive(head_bytes, is_proxied) => received,
+            () = timers.head.expired() => Received::Closed,
+        }
+    }
+
     /// A request to the API.
     fn respond(
         &self,
         io: &HyperIo,
         request: Request<Incoming>,
-        peer: Peer,
+        address: IpAddr,
+        slot: &Slot,
     ) -> impl Future<Output = Result<Response<ResponseBody<A::Body>>, Infallible>> + use<'_, A, S>
     {
         let io = io.clone();
         let mut request = request.map(|body| io.begin_request(body));
+        let peer = self
+            .relay
+            .trusted
+            .peer_of_parsed(address, request.headers());
+        request.extensions_mut().insert(peer);
+        request.extensions_mut().insert(slot.clone());
         async move {
             let id = RequestId::of(request.headers());
             request.extensions_mut().insert(id.clone());
-            request.extensions_mut().insert(peer);
             let mut response = self.api.respond(request).await;
             response.headers_mut().insert(REQUEST_ID, id.header());
             Ok(response.map(|body| io.begin_response(body)))

@@ -14,13 +14,18 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::body::Length;
 use crate::connection::{Connection, Io, Persistence};
-use crate::headers::{ForwardedResponse, write_response};
 use crate::message::{Head, HeadParser, Malformed, head_end};
+use crate::response_head::{ForwardedResponse, write_response};
 use crate::transfer::{Buffer, Transfer, TransferError};
 
 /// Bytes of the head of a response: as much as a request may have.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
 
+/// Interim responses before the final one. A service that says 102 every 20 seconds so that its client
+/// goes on waiting may do so for more than an hour; one that says nothing else keeps nobody busy.
+const INTERIM_MAX: u32 = 256;
+
+const TOO_MANY_INTERIM: &str = "it sent interim answers without end";
 const TOO_LARGE: &str = "the head of its answer is too large";
 
 /// Bytes of a head with the beginning of its body, which are written together. A small message then
@@ -98,25 +103,35 @@ pub(crate) enum Exchanged<S> {
     Switched(Upstream<S>),
 }
 
-/// Forwards a request and its response. `may_switch`: the client asked for another protocol.
+/// What an exchange depends on besides its messages.
+pub(crate) struct Terms<'a> {
+    /// The part of the path that belongs to the proxy.
+    pub(crate) prefix: &'a str,
+    /// Whether the client asked for another protocol.
+    pub(crate) may_switch: bool,
+    /// Whether a document runs in an origin of its own in a browser.
+    pub(crate) isolates_pages: bool,
+}
+
+/// Forwards a request and its response.
 pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     connection: &mut Connection,
     upstream: Upstream<S>,
     outgoing: &mut Outgoing,
-    prefix: &str,
-    may_switch: bool,
+    terms: &Terms<'_>,
 ) -> Result<Exchanged<S>, ExchangeError> {
     let mut exchange = Exchange {
         upstream,
         outgoing,
         sent: 0,
         sending: Sending::Open,
-        has_interim: false,
+        searched: 0,
+        interim: 0,
     };
     poll_fn(|context| exchange.poll_head(context, connection)).await?;
     let response = exchange.upstream.response();
     let (status, is_to_head) = (response.status(), connection.is_head_request());
-    if status == 101 && !may_switch {
+    if status == 101 && !terms.may_switch {
         return Err(ExchangeError::closed(
             "it switched to a protocol that nobody asked for",
         ));
@@ -127,11 +142,12 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     let is_delimited = length != Length::UntilClosed;
     let is_reusable = is_delimited && response.keeps_alive();
     let forwarded = ForwardedResponse {
-        prefix,
+        prefix: terms.prefix,
         length,
         is_to_head,
         keeps_alive: is_delimited && connection.keeps_alive() && exchange.is_all_read(),
         request_id: connection.request_id().as_str(),
+        isolates_pages: terms.isolates_pages,
     };
     let mut bytes = Vec::with_capacity(1024);
     write_response(&mut bytes, response, &forwarded);
@@ -188,8 +204,10 @@ struct Exchange<'a, S> {
     outgoing: &'a mut Outgoing,
     sent: usize,
     sending: Sending,
-    /// Whether the service has sent an interim response (RFC 9110 15.2).
-    has_interim: bool,
+    /// Bytes received in which the head of the response does not end.
+    searched: usize,
+    /// How many interim responses (RFC 9110 15.2) the service has sent.
+    interim: u32,
 }
 
 /// A response that is being forwarded.
@@ -239,11 +257,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<'_, S> {
             if is_discarded {
                 buffer.consume(buffer.unread().len());
             }
-            let is_watched = buffer.is_empty();
-            match is_watched.then(|| buffer.poll_fill(context, client)) {
-                Some(Poll::Ready(Ok(0) | Err(_))) => return Err(ExchangeError::ClientGone),
-                Some(Poll::Ready(Ok(_))) => {}
-                Some(Poll::Pending) | None => return Ok(()),
+            match buffer.poll_read_ahead(context, client) {
+                Poll::Ready(Ok(0) | Err(_)) => return Err(ExchangeError::ClientGone),
+                Poll::Ready(Ok(_)) => {}
+                Poll::Pending => return Ok(()),
             }
         }
     }
@@ -272,7 +289,6 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<'_, S> {
         connection: &mut Connection,
     ) -> Poll<Result<(), ExchangeError>> {
         self.poll_client(context, connection)?;
-        let mut seen = 0;
         loop {
             let Upstream {
                 stream,
@@ -280,7 +296,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<'_, S> {
                 parser,
                 ..
             } = &mut self.upstream;
-            if head_end(buffer.unread(), seen).is_some() {
+            if head_end(buffer.unread(), self.searched).is_some() {
                 let parsed = parser.parse_response(buffer.unread());
                 if parsed.map_err(|error| ExchangeError::closed(&error.to_string()))? {
                     let len = self.upstream.response().byte_len();
@@ -290,16 +306,19 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<'_, S> {
                         }
                         100 | 102..=199 => {
                             self.upstream.buffer.consume(len);
-                            self.has_interim = true;
-                            seen = 0;
+                            self.searched = 0;
+                            self.interim += 1;
+                            if self.interim > INTERIM_MAX {
+                                return Poll::Ready(Err(ExchangeError::closed(TOO_MANY_INTERIM)));
+                            }
                             continue;
                         }
                         _ => return Poll::Ready(Ok(())),
                     }
                 }
             }
-            seen = buffer.unread().len();
-            if seen > HEAD_BYTES_MAX {
+            self.searched = buffer.unread().len();
+            if self.searched > HEAD_BYTES_MAX {
                 return Poll::Ready(Err(ExchangeError::closed(TOO_LARGE)));
             }
             let message = match ready!(buffer.poll_fill(context, stream)) {
@@ -307,7 +326,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<'_, S> {
                 Err(error) => error.to_string(),
                 Ok(_) => continue,
             };
-            let was_stale = seen == 0 && !self.has_interim && self.upstream.is_used;
+            let is_silent = self.searched == 0 && self.interim == 0;
+            let was_stale = is_silent && self.upstream.is_used;
             return Poll::Ready(Err(ExchangeError::Closed { message, was_stale }));
         }
     }

@@ -13,7 +13,7 @@ use tower::ServiceExt as _;
 
 use crate::message::Head;
 use crate::{
-    Admission, Api, Error, Forward, Observed, Peer, RequestBody, RequestId, Route, Sandboxes,
+    Api, Error, Forward, Observed, Peer, RequestBody, RequestId, Route, Routed, Sandboxes,
 };
 
 /// Answers `/carried` itself, panics for `/carried/panic`, and forwards `/carried/late` to a service
@@ -33,16 +33,21 @@ impl Sandboxes for FakeSandboxes {
         target.starts_with("/carried")
     }
 
-    fn admit(&self, request: Head<'_>, _: Peer) -> Result<Admission<()>, Never> {
+    fn route(&self, request: Head<'_>, _: Peer) -> Result<Routed<()>, Never> {
         match request.target() {
-            "/carried" => Ok(Admission::Respond(Response::new("carried".into()))),
-            "/carried/late" => Ok(Admission::Forward(Forward {
+            "/carried" => Ok(Routed::Respond(Response::new("carried".into()))),
+            "/carried/late" => Ok(Routed::Forward(Forward {
                 sandbox: (),
                 route: Route::parse("/sandboxes/a/proxy/80/").unwrap(),
                 token: None,
+                isolates_pages: true,
             })),
             _ => panic!("on purpose"),
         }
+    }
+
+    fn is_secret(&self, (): &(), _: &[u8]) -> bool {
+        false
     }
 
     async fn ready(&self, (): &()) -> Result<(), Never> {

@@ -177,13 +177,14 @@ impl hyper::rt::Read for HyperIo {
             return Poll::Pending;
         };
         let (stream, buffer) = connection.parts();
-        // Also behind the end of a request: the library watches whether the client hangs up.
-        if buffer.is_empty() && ready!(buffer.poll_fill(context, stream))? == 0 {
+        // Behind the end of a request the library only watches whether the client hangs up. What arrives is
+        // the next request.
+        if remaining.is_nothing() {
+            while ready!(buffer.poll_read_ahead(context, stream))? > 0 {}
             return Poll::Ready(Ok(()));
         }
-        if remaining.is_nothing() {
-            // These bytes are the next request.
-            return Poll::Pending;
+        if buffer.is_empty() && ready!(buffer.poll_fill(context, stream))? == 0 {
+            return Poll::Ready(Ok(()));
         }
         let count = remaining.take(buffer.unread(), room.remaining())?;
         room.put_slice(&buffer.unread()[..count]);

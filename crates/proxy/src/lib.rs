@@ -19,6 +19,7 @@
 mod access;
 pub mod body;
 pub mod browser_link;
+mod confine;
 mod connection;
 mod dispatch;
 mod exchange;
@@ -28,16 +29,20 @@ mod headers;
 mod hyper_io;
 mod idle;
 pub mod message;
+mod peer;
 mod pool;
 mod relay;
+mod request_head;
 mod request_id;
+mod response_head;
 mod route;
+mod secrets;
 mod serve;
+mod slots;
 mod threads;
 mod transfer;
 mod tunnel;
 
-use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -49,24 +54,15 @@ pub use access::shows_token;
 pub use headers::skips_renewal;
 pub use hyper_io::RequestBody;
 use message::{Head, Malformed};
+pub use peer::{Network, Peer, TrustedProxies};
 pub use request_id::{REQUEST_ID, RequestId};
 pub use route::Route;
 pub use serve::{Limits, serve};
-
-/// The address of a client; an extension of every request to the API.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Peer(pub SocketAddr);
-
-impl Peer {
-    /// The client's IP address; an IPv4 address also where it reached an IPv6 socket.
-    pub fn ip(self) -> IpAddr {
-        self.0.ip().to_canonical()
-    }
-}
+pub use slots::Slot;
 
 /// The sandboxes that requests go into.
 pub trait Sandboxes: Send + Sync + 'static {
-    /// A sandbox that a request was admitted to, for the calls that follow.
+    /// The sandbox that a request goes to, for the calls that follow.
     type Sandbox: Send + Sync;
     /// A connection to a port of a sandbox.
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
@@ -78,8 +74,11 @@ pub trait Sandboxes: Send + Sync + 'static {
     fn is_proxied(&self, target: &str) -> bool;
 
     /// Which sandbox and port a request is for, if its sender may go there. Decides from memory.
-    fn admit(&self, request: Head<'_>, peer: Peer)
-    -> Result<Admission<Self::Sandbox>, Self::Error>;
+    fn route(&self, request: Head<'_>, peer: Peer) -> Result<Routed<Self::Sandbox>, Self::Error>;
+
+    /// Whether these bytes are an API key, or the token of this sandbox. Such a value is never
+    /// forwarded, wherever in a request's head it stands.
+    fn is_secret(&self, sandbox: &Self::Sandbox, value: &[u8]) -> bool;
 
     /// Waits until the sandbox takes requests. Called for every request, also where an open connection
     /// into the sandbox is at hand: one into a paused sandbox would only hang.
@@ -88,7 +87,7 @@ pub trait Sandboxes: Send + Sync + 'static {
         sandbox: &Self::Sandbox,
     ) -> impl Future<Output = Result<(), Self::Error>> + Send;
 
-    /// Opens a stream to the port that the request was admitted to.
+    /// Opens a stream to the port that the request is for.
     fn connect(
         &self,
         sandbox: &Self::Sandbox,
@@ -107,7 +106,7 @@ pub trait Sandboxes: Send + Sync + 'static {
 
 /// What becomes of a request.
 #[derive(Debug)]
-pub enum Admission<S> {
+pub enum Routed<S> {
     /// It is forwarded.
     Forward(Forward<S>),
     /// It is answered with this.
@@ -123,6 +122,9 @@ pub struct Forward<S> {
     pub route: Route,
     /// The sandbox's own token, which its daemon wants to see. No other service gets it.
     pub token: Option<SecretString>,
+    /// Whether a page of the sandbox runs in an origin of its own in a browser, although its address
+    /// has the origin of all sandboxes and of the API.
+    pub isolates_pages: bool,
 }
 
 /// Why a request was not forwarded, or got no response.
@@ -134,6 +136,12 @@ pub enum Error<E: std::error::Error + 'static> {
     /// HTTP's own CONNECT (RFC 9110 9.3.6) is not a way into a sandbox.
     #[error("CONNECT is not a method of this proxy; use an Upgrade")]
     Connect,
+    /// A script that a browser asks for as a service worker (Service Workers, 4.1): it could see the
+    /// requests, and so the tokens, of every sandbox under the same origin.
+    #[error(
+        "a service worker cannot be installed from here, because all sandboxes share this origin"
+    )]
+    ServiceWorker,
     /// Where the request ends is not clear.
     #[error("the request cannot be carried on: {0}")]
     Malformed(Malformed),
@@ -182,8 +190,8 @@ pub trait Api: Send + Sync + 'static {
         + Unpin
         + 'static;
 
-    /// Answers one. Its [`RequestId`] and [`Peer`] are extensions of it; the id is added to the response
-    /// afterwards.
+    /// Answers one. Its [`RequestId`], its [`Peer`] and the [`Slot`] of its connection are extensions of it;
+    /// the id is added to the response afterwards.
     fn respond(
         &self,
         request: Request<RequestBody>,

@@ -1,5 +1,4 @@
-//! Forwarding one request into its sandbox: admission, a connection, the exchange, and the response
-//! that the client gets where there is none to forward.
+//! Forwarding one request into its sandbox: its route, a connection, the exchange, and the response that the client gets where there is none to forward.
 //!
 //! Nothing is looked up outside memory, nothing is buffered, and connections have no limit that all
 //! sandboxes share.
@@ -17,23 +16,33 @@ use tokio::time::Instant;
 
 use crate::body::Length;
 use crate::connection::{Connection, Persistence};
-use crate::exchange::{self, ExchangeError, Exchanged, Outgoing, Upstream, WRITTEN_TOGETHER_MAX};
-use crate::headers::{self, ForwardedRequest};
+use crate::exchange::{
+    self, ExchangeError, Exchanged, Outgoing, Terms, Upstream, WRITTEN_TOGETHER_MAX,
+};
+use crate::headers;
 use crate::message::{Head, Malformed};
 use crate::pool::{self, Pool, PoolKey};
+use crate::request_head::{ForwardedRequest, write_request};
 use crate::transfer::{Buffer, Transfer};
-use crate::{Admission, Error, Forward, Observed, Outcome, Peer, Route, Sandboxes, tunnel};
+use crate::{
+    Error, Forward, Observed, Outcome, Peer, Route, Routed, Sandboxes, TrustedProxies, tunnel,
+};
+
+/// The header by which a browser asks for the script of a service worker (Service Workers, 6.1).
+const SERVICE_WORKER: &str = "service-worker";
 
 /// Forwards requests into sandboxes.
 pub(crate) struct Relay<S: Sandboxes> {
     pub(crate) sandboxes: S,
+    pub(crate) trusted: TrustedProxies,
     pool: Arc<Pool<S::Stream>>,
 }
 
 /// A request that is forwarded.
-struct Admitted<S> {
+struct RoutedRequest<S> {
     sandbox: S,
     route: Route,
+    isolates_pages: bool,
     head: Vec<u8>,
     expects_continue: bool,
     is_idempotent: bool,
@@ -64,10 +73,14 @@ type Result<T, S> = std::result::Result<T, Error<<S as Sandboxes>::Error>>;
 
 impl<S: Sandboxes> Relay<S> {
     /// A relay whose idle connections into sandboxes are closed by a task of `spawner`.
-    pub(crate) fn new(sandboxes: S, spawner: &TaskSpawner) -> Self {
+    pub(crate) fn new(sandboxes: S, trusted: TrustedProxies, spawner: &TaskSpawner) -> Self {
         let pool = Arc::new(Pool::default());
         spawner.spawn("pool", pool::sweep(Arc::clone(&pool), spawner.stopping()));
-        Self { sandboxes, pool }
+        Self {
+            sandboxes,
+            trusted,
+            pool,
+        }
     }
 
     /// Serves the request whose head the connection has received. A panic is answered for.
@@ -114,7 +127,10 @@ impl<S: Sandboxes> Relay<S> {
 
     /// Serves a request. The flag is whether all of it was read, so that another one may follow.
     async fn serve(&self, connection: &mut Connection) -> (Result<Done, S>, bool) {
-        let admitted = self.admit(connection.head(), connection.peer());
+        let peer = self
+            .trusted
+            .peer_of(connection.address(), connection.head());
+        let routed = self.route(connection.head(), peer);
         let length = connection.head().request_length();
         connection.remove_head();
         let mut outgoing = match length {
@@ -124,11 +140,12 @@ impl<S: Sandboxes> Relay<S> {
             },
             Err(error) => return (Err(Error::Malformed(error)), false),
         };
-        let done = match admitted {
-            Ok(Ok(mut admitted)) => {
-                outgoing.bytes = std::mem::take(&mut admitted.head);
+        let done = match routed {
+            Ok(Ok(mut routed)) => {
+                connection.mark_known();
+                outgoing.bytes = std::mem::take(&mut routed.head);
                 match take_body(connection, &mut outgoing) {
-                    Ok(()) => self.send(connection, admitted, &mut outgoing).await,
+                    Ok(()) => self.send(connection, routed, &mut outgoing).await,
                     Err(error) => Err(Error::Malformed(error)),
                 }
             }
@@ -145,23 +162,27 @@ impl<S: Sandboxes> Relay<S> {
 
     /// Lets a request in and writes its head for the service. `Ok(Err(_))` is the response to one that
     /// is not forwarded.
-    fn admit(
+    fn route(
         &self,
         request: Head<'_>,
         peer: Peer,
-    ) -> Result<std::result::Result<Admitted<S::Sandbox>, Response<Bytes>>, S> {
+    ) -> Result<std::result::Result<RoutedRequest<S::Sandbox>, Response<Bytes>>, S> {
         if request.method() == "CONNECT" {
             return Err(Error::Connect);
         }
-        let admission = self.sandboxes.admit(request, peer);
-        let forward = match admission.map_err(Error::Sandbox)? {
-            Admission::Forward(forward) => forward,
-            Admission::Respond(response) => return Ok(Err(response)),
+        let routed = self.sandboxes.route(request, peer);
+        let forward = match routed.map_err(Error::Sandbox)? {
+            Routed::Forward(forward) => forward,
+            Routed::Respond(response) => return Ok(Err(response)),
         };
+        if request.values(SERVICE_WORKER).next().is_some() {
+            return Err(Error::ServiceWorker);
+        }
         let Forward {
             sandbox,
             route,
             token,
+            isolates_pages,
         } = forward;
         let protocol = headers::upgrade(request);
         let upgrade = match protocol {
@@ -183,12 +204,14 @@ impl<S: Sandboxes> Relay<S> {
             token: token.as_ref().map(|token| token.expose_secret()),
             upgrade: protocol,
         };
-        headers::write_request(&mut head, request, &forwarded);
-        Ok(Ok(Admitted {
+        let is_secret = |value: &[u8]| self.sandboxes.is_secret(&sandbox, value);
+        write_request(&mut head, request, &forwarded, is_secret);
+        Ok(Ok(RoutedRequest {
             expects_continue: headers::expects_continue(request),
             is_idempotent: is_idempotent(request.method()),
             sandbox,
             route,
+            isolates_pages,
             head,
             upgrade,
         }))
@@ -197,21 +220,21 @@ impl<S: Sandboxes> Relay<S> {
     async fn send(
         &self,
         connection: &mut Connection,
-        admitted: Admitted<S::Sandbox>,
+        routed: RoutedRequest<S::Sandbox>,
         outgoing: &mut Outgoing,
     ) -> Result<Done, S> {
-        let Admitted { sandbox, route, .. } = &admitted;
+        let RoutedRequest { sandbox, route, .. } = &routed;
         let ready = self.sandboxes.ready(sandbox).await;
         ready.map_err(Error::Sandbox)?;
-        if admitted.upgrade == Upgrade::Raw {
-            return self.send_raw(connection, &admitted).await;
+        if routed.upgrade == Upgrade::Raw {
+            return self.send_raw(connection, &routed).await;
         }
         let key = PoolKey {
             id: route.id.clone(),
             port: route.port,
             thread: std::thread::current().id(),
         };
-        let may_switch = admitted.upgrade == Upgrade::Service;
+        let may_switch = routed.upgrade == Upgrade::Service;
         let is_complete = outgoing.rest.is_done();
         let idle = match may_switch {
             true => None,
@@ -219,19 +242,22 @@ impl<S: Sandboxes> Relay<S> {
         };
         let mut upstream = match idle {
             Some(upstream) => upstream,
-            None => Upstream::new(self.connect(&admitted).await?),
+            None => Upstream::new(self.connect(&routed).await?),
         };
-        if admitted.expects_continue && !is_complete {
+        if routed.expects_continue && !is_complete {
             let (client, _) = connection.parts();
             let written = client.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
             if written.is_err() {
                 return Ok(Done::ClientGone);
             }
         }
+        let terms = Terms {
+            prefix: &route.prefix,
+            may_switch,
+            isolates_pages: routed.isolates_pages,
+        };
         loop {
-            let prefix = &route.prefix;
-            let exchanged =
-                exchange::exchange(connection, upstream, outgoing, prefix, may_switch).await;
+            let exchanged = exchange::exchange(connection, upstream, outgoing, &terms).await;
             return match exchanged {
                 Ok(Exchanged::Complete {
                     persistence,
@@ -247,9 +273,9 @@ impl<S: Sandboxes> Relay<S> {
                     Ok(self.tunnel(connection, stream, &received, sandbox).await)
                 }
                 Err(ExchangeError::Closed { was_stale, .. })
-                    if was_stale && is_complete && admitted.is_idempotent =>
+                    if was_stale && is_complete && routed.is_idempotent =>
                 {
-                    upstream = Upstream::new(self.connect(&admitted).await?);
+                    upstream = Upstream::new(self.connect(&routed).await?);
                     continue;
                 }
                 Err(ExchangeError::Closed { message, .. }) => Err(Error::UpstreamClosed {
@@ -266,21 +292,21 @@ impl<S: Sandboxes> Relay<S> {
     async fn send_raw(
         &self,
         connection: &mut Connection,
-        admitted: &Admitted<S::Sandbox>,
+        routed: &RoutedRequest<S::Sandbox>,
     ) -> Result<Done, S> {
-        let stream = self.connect(admitted).await?;
+        let stream = self.connect(routed).await?;
         let response = tunnel::raw_response(connection.request_id().as_str());
         connection.begin_response(101);
         let (client, _) = connection.parts();
         if client.write_all(response.as_bytes()).await.is_err() {
             return Ok(Done::ClientGone);
         }
-        let (nothing, sandbox) = (Buffer::default(), &admitted.sandbox);
+        let (nothing, sandbox) = (Buffer::default(), &routed.sandbox);
         Ok(self.tunnel(connection, stream, &nothing, sandbox).await)
     }
 
-    async fn connect(&self, admitted: &Admitted<S::Sandbox>) -> Result<S::Stream, S> {
-        let connected = self.sandboxes.connect(&admitted.sandbox, &admitted.route);
+    async fn connect(&self, routed: &RoutedRequest<S::Sandbox>) -> Result<S::Stream, S> {
+        let connected = self.sandboxes.connect(&routed.sandbox, &routed.route);
         connected.await.map_err(Error::Sandbox)
     }
 

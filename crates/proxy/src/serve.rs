@@ -1,17 +1,18 @@
 //! The listener: accepts connections, deals them out to threads, and lets them end in order.
 
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::TaskSpawner;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Notify;
 
 use crate::dispatch::Dispatch;
 use crate::relay::Relay;
+use crate::slots::{Slot, Slots};
 use crate::threads::ConnectionThreads;
-use crate::{Api, Peer, Sandboxes};
+use crate::{Api, Sandboxes, TrustedProxies};
 
 /// After `accept` failed for want of a resource it is tried again when a connection has closed, and
 /// at the latest after this long: the resource may have been freed by another process.
@@ -26,10 +27,14 @@ pub struct Limits {
     /// Headers of a request to the API. One that is forwarded has at most
     /// [`HEADERS_MAX`](crate::message::HEADERS_MAX).
     pub headers: usize,
-    /// From the moment a connection could take a request to the end of that request's head.
-    /// Bounds idle keep-alive connections and clients that send their headers drop by drop alike,
-    /// since both cost the same. `None` waits for ever.
+    /// From the moment a connection could take a request to that request's first byte. `None` waits for
+    /// ever.
     pub idle: Option<Duration>,
+    /// From a request's first byte to the end of its head, for clients that send it drop by drop. `None`
+    /// waits for ever.
+    pub head: Option<Duration>,
+    /// Connections at once. Half of them may be of clients that have shown no key or token yet.
+    pub connections: usize,
     /// Threads that connections are dealt out to; with 0 they are served by the runtime that
     /// everything else runs on.
     pub threads: usize,
@@ -43,6 +48,9 @@ impl Default for Limits {
             head_bytes: 64 * 1024,
             headers: 100,
             idle: Some(Duration::from_secs(75)),
+            // A head is a few packets; ten seconds carry it over any network that is of use.
+            head: Some(Duration::from_secs(10)),
+            connections: 4096,
             threads: 0,
         }
     }
@@ -56,14 +64,15 @@ pub fn serve(
     listener: TcpListener,
     api: impl Api,
     sandboxes: impl Sandboxes,
+    trusted: TrustedProxies,
     limits: Limits,
 ) -> io::Result<()> {
     let threads = ConnectionThreads::start(limits.threads)?;
     let server = Arc::new(Server {
-        dispatch: Dispatch::new(api, Relay::new(sandboxes, spawner), limits),
+        dispatch: Dispatch::new(api, Relay::new(sandboxes, trusted, spawner), limits),
         spawner: spawner.clone(),
         threads,
-        closed: Notify::new(),
+        slots: Arc::new(Slots::new(limits.connections)),
     });
     spawner.spawn("accept", accept(server, listener));
     Ok(())
@@ -74,24 +83,35 @@ struct Server<A, S: Sandboxes> {
     dispatch: Dispatch<A, S>,
     spawner: TaskSpawner,
     threads: ConnectionThreads,
-    /// Notified when a connection has closed, and so a descriptor may be free.
-    closed: Notify,
+    slots: Arc<Slots>,
 }
 
 async fn accept<A: Api, S: Sandboxes>(server: Arc<Server<A, S>>, listener: TcpListener) {
     let stopping = server.spawner.stopping();
     loop {
+        let accepted = async {
+            server.slots.room().await;
+            listener.accept().await
+        };
         let accepted = tokio::select! {
             () = stopping.cancelled() => return,
-            accepted = listener.accept() => accepted,
+            accepted = accepted => accepted,
         };
         match accepted {
-            Ok((stream, address)) => start_connection(&server, stream, Peer(address)),
+            Ok((stream, address)) => {
+                let address = address.ip().to_canonical();
+                // Behind a proxy, or on this machine, there may be any number of clients.
+                let trusted = &server.dispatch.relay.trusted;
+                let is_counted = !address.is_loopback() && !trusted.contains(address);
+                if let Some(slot) = server.slots.open(address, is_counted, &stopping) {
+                    start_connection(&server, stream, address, slot);
+                }
+            }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(error = %api::error_chain(&error), "cannot accept a connection");
-                let freed = tokio::time::timeout(ACCEPT_RETRY, server.closed.notified());
-                tokio::select! { () = stopping.cancelled() => return, _ = freed => {} }
+                let freed = server.slots.closed(ACCEPT_RETRY);
+                tokio::select! { () = stopping.cancelled() => return, () = freed => {} }
             }
         }
     }
@@ -100,7 +120,8 @@ async fn accept<A: Api, S: Sandboxes>(server: Arc<Server<A, S>>, listener: TcpLi
 fn start_connection<A: Api, S: Sandboxes>(
     server: &Arc<Server<A, S>>,
     stream: TcpStream,
-    peer: Peer,
+    address: IpAddr,
+    slot: Slot,
 ) {
     // A response is written in one piece; waiting for more to send only delays it.
     let _ = stream.set_nodelay(true);
@@ -114,19 +135,12 @@ fn start_connection<A: Api, S: Sandboxes>(
             } else {
                 Ok(stream)
             };
-            let stopping = server.spawner.stopping();
             match stream {
-                Ok(stream) => {
-                    server
-                        .dispatch
-                        .serve(Box::new(stream), peer, stopping)
-                        .await;
-                }
+                Ok(stream) => server.dispatch.serve(Box::new(stream), address, slot).await,
                 Err(error) => {
                     tracing::warn!(error = %api::error_chain(&error), "a connection could not be served");
                 }
             }
-            server.closed.notify_waiters();
         }
     };
     match thread {

@@ -19,6 +19,14 @@ pub(crate) const BUFFER_START: usize = 8 * 1024;
 /// than the cache misses cost.
 const BUFFER_MAX: usize = 256 * 1024;
 
+/// Bytes that are read of the next request while one is being served: as many as a head may have.
+const READ_AHEAD_MAX: usize = 64 * 1024;
+
+/// Bytes of chunk framing that are looked at, each by itself, before other connections of the thread have
+/// their turn: less than a millisecond of work, and more than a body in chunks of any size worth sending
+/// has in one read.
+const FRAMING_BYTES_PER_TURN: usize = 64 * 1024;
+
 /// The factor by which a buffer grows when a read has filled it.
 const BUFFER_GROWTH: usize = 4;
 
@@ -68,6 +76,19 @@ impl Buffer {
         let count = room.filled().len();
         self.end += count;
         Poll::Ready(Ok(count))
+    }
+
+    /// Reads what a client sends ahead of its turn, and so notices that it hangs up. Of a client that
+    /// sends more than [`READ_AHEAD_MAX`] it is noticed when its turn comes.
+    pub(crate) fn poll_read_ahead(
+        &mut self,
+        context: &mut Context<'_>,
+        from: &mut (impl AsyncRead + Unpin + ?Sized),
+    ) -> Poll<io::Result<usize>> {
+        if self.unread().len() >= READ_AHEAD_MAX {
+            return Poll::Pending;
+        }
+        self.poll_fill(context, from)
     }
 
     fn make_room(&mut self) {
@@ -160,6 +181,7 @@ impl Transfer {
         buffer: &mut Buffer,
         to: &mut (impl AsyncWrite + Unpin + ?Sized),
     ) -> Poll<Result<(), TransferError>> {
+        let mut framing = 0;
         loop {
             while self.ready > 0 {
                 let ready = &buffer.unread()[..self.ready];
@@ -175,6 +197,10 @@ impl Transfer {
             buffer.consume(std::mem::take(&mut self.gap));
             if self.body.is_done() {
                 return Poll::Ready(Ok(()));
+            }
+            if framing > FRAMING_BYTES_PER_TURN {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
             }
             if buffer.is_empty() {
                 let filled =
@@ -192,6 +218,7 @@ impl Transfer {
                 .filter(buffer.unread_mut())
                 .map_err(TransferError::Malformed)?;
             (self.ready, self.gap) = (filtered.kept, filtered.used - filtered.kept);
+            framing += filtered.framing;
         }
     }
 }

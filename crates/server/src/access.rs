@@ -1,5 +1,5 @@
 //! Who may use the API: named keys, kept as hashes, compared in constant time, and a brake on
-//! guessing.
+//! guessing, which a right key never feels.
 //!
 //! Knows no HTTP. Per-sandbox tokens are the proxy's.
 
@@ -17,12 +17,15 @@ use crate::config;
 /// Who acts when no key is configured.
 pub const ANONYMOUS: &str = "anonymous";
 
-/// Wrong keys from one address within [`WINDOW`] before it must wait. Generous to a
-/// misconfigured client that starts several programs, hopeless for guessing.
+/// Wrong keys from one address within [`WINDOW`] before the answers to more are held back. Generous to a
+/// misconfigured client that starts several programs.
 const FAILURES_MAX: u32 = 20;
 
-/// How long failures are remembered, and so how long an address waits at most.
+/// How long failures are remembered, and so how long answers to wrong keys are held back at most.
 const WINDOW: Duration = Duration::from_secs(60);
+
+/// How long each of those answers is held back. A connection then tries one key a second.
+pub const WRONG_KEY_DELAY: Duration = Duration::from_secs(1);
 
 /// Addresses remembered at once. When it is full the oldest window is forgotten: an attacker with
 /// this many addresses is not held up by counting anyway.
@@ -60,6 +63,8 @@ pub struct Keys {
 struct Known {
     principal: Principal,
     sha256: [u8; 32],
+    /// Bytes of the key, where it is known itself and not only by its hash.
+    length: Option<usize>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -71,20 +76,21 @@ struct Failures {
 impl Keys {
     /// The keys of a configuration that was checked.
     pub fn of(server: &config::Server) -> Self {
-        let plain = server
-            .api_key
-            .as_ref()
-            .map(|key| (config::DEFAULT_KEY_NAME, hash(key)));
+        let plain = server.api_key.as_ref().map(|key| {
+            let length = key.expose_secret().len();
+            (config::DEFAULT_KEY_NAME, hash(key), Some(length))
+        });
         let named = server.api_keys.0.iter().map(|key| {
             let digest = key.digest().expect("checked when the settings were read");
-            (key.name.as_str(), digest)
+            (key.name.as_str(), digest, None)
         });
         let known = plain
             .into_iter()
             .chain(named)
-            .map(|(name, sha256)| Known {
+            .map(|(name, sha256, length)| Known {
                 principal: Principal(name.into()),
                 sha256,
+                length,
             })
             .collect();
         Self {
@@ -98,30 +104,40 @@ impl Keys {
         self.known.is_empty()
     }
 
-    /// Who sent this key from this address. `from` is `None` where addresses mean nothing.
+    /// Who sent this key from this address. `from` is `None` where addresses mean nothing. A right key is
+    /// right whatever else came from the address: there may be many clients behind it.
     pub fn check(&self, key: Option<&str>, from: Option<IpAddr>) -> Result<Principal, Denied> {
         if self.is_open() {
             return Ok(Principal(ANONYMOUS.into()));
         }
-        let from = from.map(network);
-        let now = Instant::now();
-        if let Some(retry_after) = from.and_then(|from| self.must_wait(from, now)) {
-            return Err(Denied::Throttled { retry_after });
-        }
         let Some(key) = key else {
             return Err(Denied::Missing);
         };
-        self.find(key).ok_or_else(|| {
-            if let Some(from) = from {
-                self.note_failure(from, now);
-            }
-            Denied::Invalid
-        })
+        if let Some(principal) = self.find(key.as_bytes()) {
+            return Ok(principal);
+        }
+        let Some(from) = from.map(network) else {
+            return Err(Denied::Invalid);
+        };
+        let now = Instant::now();
+        let denied = match self.must_wait(from, now) {
+            Some(retry_after) => Denied::Throttled { retry_after },
+            None => Denied::Invalid,
+        };
+        self.note_failure(from, now);
+        Err(denied)
+    }
+
+    /// Whether this is a key. For what is no attempt to use the API: nothing is remembered of it.
+    pub fn knows(&self, value: &[u8]) -> bool {
+        // Most values are ruled out by their length, without a hash.
+        let may_be = |known: &Known| known.length.is_none_or(|length| length == value.len());
+        self.known.iter().any(may_be) && self.find(value).is_some()
     }
 
     /// Looks at every key, whichever fits, so that the time tells nothing.
-    fn find(&self, key: &str) -> Option<Principal> {
-        let sent: [u8; 32] = Sha256::digest(key.as_bytes()).into();
+    fn find(&self, key: &[u8]) -> Option<Principal> {
+        let sent: [u8; 32] = Sha256::digest(key).into();
         let mut found = None;
         for known in &self.known {
             if daemon::secret::equal(sent, known.sha256) {
@@ -240,13 +256,25 @@ mod tests {
         for _ in 0..FAILURES_MAX {
             assert_eq!(keys.check(Some("wrong"), Some(HERE)), Err(Denied::Invalid));
         }
-        let Err(Denied::Throttled { retry_after }) = keys.check(Some("right"), Some(HERE)) else {
-            panic!("the right key is not even looked at");
+        let Err(Denied::Throttled { retry_after }) = keys.check(Some("wrong"), Some(HERE)) else {
+            panic!("one more is one too many");
         };
         assert_eq!(retry_after, WINDOW);
-        assert!(keys.check(Some("right"), Some(THERE)).is_ok());
+        assert!(keys.check(Some("right"), Some(HERE)).is_ok(), "the owner");
+        assert_eq!(keys.check(None, Some(HERE)), Err(Denied::Missing));
+        assert_eq!(keys.check(Some("wrong"), Some(THERE)), Err(Denied::Invalid));
         tokio::time::advance(WINDOW).await;
-        assert!(keys.check(Some("right"), Some(HERE)).is_ok());
+        assert_eq!(keys.check(Some("wrong"), Some(HERE)), Err(Denied::Invalid));
+    }
+
+    #[test]
+    fn a_key_is_known_by_its_value_and_leaves_no_trace() {
+        let keys = keys(Some("plain"), &[("ci", "named key")]);
+        assert!(keys.knows(b"plain") && keys.knows(b"named key"));
+        for other in ["", "plaim", "Plain", "named", "named key "] {
+            assert!(!keys.knows(other.as_bytes()), "{other}");
+        }
+        assert!(keys.failures.lock().unwrap().is_empty());
     }
 
     #[tokio::test]

@@ -10,10 +10,11 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use daemon::config::{Loaded, example};
 use daemon::telemetry;
+use lifecycle::doctor::{Check, Section};
 
 use crate::access;
 use crate::backends;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Exposure};
 use crate::run;
 
 /// The lifecycle server: makes, keeps and ends sandboxes.
@@ -163,10 +164,14 @@ fn examine(arguments: &DoctorArguments) -> Result<bool, Failure> {
     let loaded =
         config::load(&sources).map_err(|problems| Failure::unusable(problems.to_string()))?;
     let backend = backends::of(loaded.settings.runtime.kind);
-    let report = backend.doctor(&loaded.settings).map_err(|error| Failure {
+    let mut report = backend.doctor(&loaded.settings).map_err(|error| Failure {
         message: error.to_string(),
         code: 1,
     })?;
+    report.sections.push(Section {
+        name: "configuration",
+        checks: vec![secrets_check(&loaded)],
+    });
     let text = if arguments.json {
         format!("{:#}\n", report.to_json())
     } else {
@@ -174,6 +179,15 @@ fn examine(arguments: &DoctorArguments) -> Result<bool, Failure> {
     };
     print(&text)?;
     Ok(report.is_able())
+}
+
+/// Whether others can read the secrets of the configuration.
+fn secrets_check(loaded: &Loaded<Config>) -> Check {
+    const NAME: &str = "secrets";
+    match config::exposure(loaded) {
+        None => Check::ok(NAME, "no file that others may read holds one"),
+        Some(Exposure { problem, fix }) => Check::degraded(NAME, problem).mended_by(fix),
+    }
 }
 
 struct Failure {
@@ -307,6 +321,10 @@ fn tell(loaded: &Loaded<Config>) {
     }
     for line in &loaded.unused {
         tracing::warn!(reason = line, "a setting has no effect");
+    }
+    if let Some(exposure) = config::exposure(loaded) {
+        let Exposure { problem, fix } = exposure;
+        tracing::warn!(problem, fix, "a secret can be read by others");
     }
 }
 

@@ -3,6 +3,7 @@
 //! Names and meanings follow the published server wherever it has the setting; `upstream` lists
 //! its settings that mean nothing here. Everything is checked before a socket is opened.
 
+mod exposure;
 mod upstream;
 mod values;
 
@@ -18,6 +19,7 @@ use secrecy::SecretString;
 
 use crate::backends;
 
+pub(crate) use exposure::{Exposure, exposure};
 pub use upstream::WITHOUT_MEANING;
 pub(crate) use values::DEFAULT_KEY_NAME;
 pub use values::{ApiKey, ApiKeys, RuntimeKind, StoreKind};
@@ -71,6 +73,15 @@ section! {
         max_sandbox_timeout_seconds: Option<u64> = None,
         /// Seconds after which a connection without a request is closed.
         timeout_keep_alive: u64 = 75,
+        /// Seconds from the first byte of a request to the end of its headers.
+        timeout_request_head: u64 = 10,
+        /// Connections at once; 0 is as many as there are descriptors for, less a quarter for
+        /// everything else. Clients that have shown no key or token yet get half of them, and when
+        /// there are more, the one that has waited longest is closed.
+        max_connections: u32 = 0,
+        /// Proxies in front of this server whose X-Forwarded-For and X-Forwarded-Proto are believed,
+        /// as addresses or networks: ["127.0.0.1", "10.0.0.0/8"]
+        trusted_proxies: Vec<String> = Vec::new(),
         /// Requests in flight at once, beyond which 503 is answered; 0 is no limit. Proxied
         /// requests do not count.
         limit_concurrency: u32 = 0,
@@ -278,6 +289,18 @@ impl Server {
     }
 }
 
+impl Server {
+    /// The proxies whose word about their clients is taken.
+    ///
+    /// # Panics
+    /// Before the settings were checked.
+    pub(crate) fn trusted_proxies(&self) -> proxy::TrustedProxies {
+        let networks = self.trusted_proxies.iter().map(|network| network.parse());
+        let networks: Result<_, _> = networks.collect();
+        proxy::TrustedProxies(networks.expect("checked when the settings were read"))
+    }
+}
+
 fn parse_host(host: &str) -> Option<IpAddr> {
     match host {
         "localhost" => Some(IpAddr::from([127, 0, 0, 1])),
@@ -310,6 +333,14 @@ fn check_server(server: &Server, problems: &mut Problems) {
     }
     if server.timeout_keep_alive == 0 {
         problems.add("server.timeout_keep_alive must be at least 1 second");
+    }
+    if server.timeout_request_head == 0 {
+        problems.add("server.timeout_request_head must be at least 1 second");
+    }
+    for proxy in &server.trusted_proxies {
+        if let Err(error) = proxy.parse::<proxy::Network>() {
+            problems.add(format!("server.trusted_proxies: {proxy:?}: {error}"));
+        }
     }
     if server.backlog == 0 {
         problems.add("server.backlog must be at least 1");

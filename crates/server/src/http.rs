@@ -186,21 +186,29 @@ fn header_name(name: &str) -> HeaderName {
 
 /// The key a request shows: in the contract's header, or as a bearer token, which is what
 /// Prometheus and most tools can send.
-pub(crate) fn api_key(headers: &HeaderMap) -> Option<&str> {
+fn api_key(headers: &HeaderMap) -> Option<&str> {
     let own = headers
         .get(API_KEY_HEADER)
         .and_then(|value| value.to_str().ok());
-    let bearer = || {
-        let value = headers.get(header::AUTHORIZATION)?.to_str().ok()?;
-        let (scheme, key) = value.split_once(' ')?;
-        scheme.eq_ignore_ascii_case("bearer").then_some(key.trim())
+    let from_bearer = || {
+        let key = bearer(headers.get(header::AUTHORIZATION)?.as_bytes())?;
+        str::from_utf8(key).ok()
     };
-    own.or_else(bearer)
+    own.or_else(from_bearer)
+}
+
+/// The bearer token in the value of an Authorization header (RFC 6750 2.1).
+pub(crate) fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let at = value.iter().position(|byte| *byte == b' ')?;
+    let (scheme, token) = value.split_at(at);
+    scheme
+        .eq_ignore_ascii_case(b"bearer")
+        .then(|| token.trim_ascii())
 }
 
 /// The address a request came from.
 fn address_of(peer: Option<&Peer>) -> Option<IpAddr> {
-    peer.map(|peer| peer.ip())
+    peer.map(|peer| peer.ip)
 }
 
 /// A request for something this server does not have, in the reference's own words.

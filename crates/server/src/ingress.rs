@@ -9,16 +9,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::id::SandboxId;
+use api::sandbox::{API_KEY_HEADER, EXTENSION_PAGE_ORIGIN, PAGE_ORIGIN_SHARED};
 use bytes::Bytes;
-use http::{HeaderMap, Response};
+use http::Response;
 use lifecycle::backend::{Stream, Target};
 use lifecycle::{Sandbox, Service};
 use proxy::message::Head;
-use proxy::{Admission, Forward, Observed, Peer, RequestId, Route, Sandboxes, browser_link};
+use proxy::{Forward, Observed, Peer, RequestId, Route, Routed, Sandboxes, browser_link};
 use secrecy::ExposeSecret as _;
 
 use crate::access::Keys;
-use crate::http::{self as surface, api_key};
+use crate::http::{self as surface, bearer};
 use crate::metrics::Metrics;
 
 /// How long a request waits for a sandbox to become ready: less than the 30 s after which the
@@ -51,8 +52,8 @@ pub struct Ingress {
     metrics: Arc<Metrics>,
 }
 
-/// A sandbox that a request was admitted to.
-pub struct Admitted {
+/// The sandbox that a request goes to.
+pub struct Destination {
     sandbox: Arc<Sandbox>,
     /// Whether the request prolongs the sandbox's life.
     renews: bool,
@@ -67,22 +68,28 @@ impl Ingress {
         }
     }
 
-    /// An API key is as good as the token: whoever holds one could ask for the token anyway.
+    /// An API key is as good as the token: whoever holds one could ask for the token anyway. Only one in
+    /// the header that is ours counts as a guess; a bearer token may be the application's own.
     fn shows_api_key(&self, request: Head<'_>, peer: Peer) -> bool {
         if self.keys.is_open() {
             return false;
         }
-        let headers: HeaderMap = request
-            .headers()
-            .filter_map(|(name, value)| Some((name.parse().ok()?, value.try_into().ok()?)))
-            .collect();
-        let key = api_key(&headers);
-        key.is_some() && self.keys.check(key, Some(peer.ip())).is_ok()
+        let own = request.values(API_KEY_HEADER).next();
+        let own = own.and_then(|value| str::from_utf8(value).ok());
+        let mut authorization = request.values("authorization");
+        own.is_some_and(|key| self.keys.check(Some(key), Some(peer.ip)).is_ok())
+            || authorization.any(|value| bearer(value).is_some_and(|key| self.keys.knows(key)))
     }
 }
 
+/// Whether pages of a sandbox run in an origin of their own, which is so unless its creator said otherwise.
+fn isolates_pages(sandbox: &Sandbox) -> bool {
+    let chosen = sandbox.extensions.get(EXTENSION_PAGE_ORIGIN);
+    chosen.is_none_or(|origin| origin != PAGE_ORIGIN_SHARED)
+}
+
 impl Sandboxes for Ingress {
-    type Sandbox = Admitted;
+    type Sandbox = Destination;
     type Stream = Box<dyn Stream>;
     type Error = Error;
 
@@ -90,34 +97,40 @@ impl Sandboxes for Ingress {
         Route::is_for(target)
     }
 
-    fn admit(&self, request: Head<'_>, peer: Peer) -> Result<Admission<Admitted>, Error> {
+    fn route(&self, request: Head<'_>, peer: Peer) -> Result<Routed<Destination>, Error> {
         let route = Route::parse(request.target()).map_err(Error::Route)?;
         let sandbox = self.service.get(&route.id)?;
         let token = sandbox.access_token.expose_secret();
-        if let Some(redirect) = browser_link::redirect(request, &route, token) {
-            return Ok(Admission::Respond(redirect));
+        if let Some(redirect) = browser_link::redirect(request, peer, &route, token) {
+            return Ok(Routed::Respond(redirect));
         }
         if !proxy::shows_token(request, token) && !self.shows_api_key(request, peer) {
             return Err(Error::Unauthorized(sandbox.id.clone()));
         }
         let renews = sandbox.renew_on_access.is_some() && !proxy::skips_renewal(request);
-        Ok(Admission::Forward(Forward {
+        Ok(Routed::Forward(Forward {
             token: route.is_control().then(|| sandbox.access_token.clone()),
-            sandbox: Admitted { sandbox, renews },
+            isolates_pages: isolates_pages(&sandbox),
+            sandbox: Destination { sandbox, renews },
             route,
         }))
     }
 
-    async fn ready(&self, admitted: &Admitted) -> Result<(), Error> {
-        let sandbox = &admitted.sandbox;
+    fn is_secret(&self, destination: &Destination, value: &[u8]) -> bool {
+        let token = destination.sandbox.access_token.expose_secret();
+        daemon::secret::equal(value, token) || self.keys.knows(value)
+    }
+
+    async fn ready(&self, destination: &Destination) -> Result<(), Error> {
+        let sandbox = &destination.sandbox;
         self.service.wait_reachable(sandbox, READY_WAIT).await?;
-        if admitted.renews {
+        if destination.renews {
             self.service.touch(&sandbox.id);
         }
         Ok(())
     }
 
-    async fn connect(&self, _: &Admitted, route: &Route) -> Result<Box<dyn Stream>, Error> {
+    async fn connect(&self, _: &Destination, route: &Route) -> Result<Box<dyn Stream>, Error> {
         let target = if route.is_control() {
             Target::Control
         } else {
@@ -127,9 +140,9 @@ impl Sandboxes for Ingress {
         Ok(connected.await?)
     }
 
-    fn tunnel_closed(&self, admitted: &Admitted) {
+    fn tunnel_closed(&self, destination: &Destination) {
         // A terminal that was used for hours counts as access until it was closed.
-        self.service.touch(&admitted.sandbox.id);
+        self.service.touch(&destination.sandbox.id);
     }
 
     fn refuse(&self, error: proxy::Error<Error>, id: &RequestId) -> Response<Bytes> {

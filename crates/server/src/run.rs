@@ -139,12 +139,15 @@ impl Running {
         }
         let limits = Limits {
             idle: Some(Duration::from_secs(config.server.timeout_keep_alive)),
+            head: Some(Duration::from_secs(config.server.timeout_request_head)),
+            connections: connections_max(config.server.max_connections),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             ..Limits::default()
         };
         let ingress = app.ingress();
         let front = app.front(&config.server.cors_origins);
-        proxy::serve(&tasks, listener, front, ingress, limits)
+        let trusted = config.server.trusted_proxies();
+        proxy::serve(&tasks, listener, front, ingress, trusted, limits)
             .map_err(io_error("starting threads for connections"))?;
         Ok(Self {
             address,
@@ -161,6 +164,30 @@ impl Running {
         }
         self.control.shutdown(SERVICE_STOP).await;
     }
+}
+
+/// Descriptors that connections leave to everything else, as a part of all and at least.
+const RESERVED_PART: u64 = 4;
+const RESERVED_MIN: u64 = 64;
+
+/// Connections are worth serving from here on, however few descriptors there are.
+const CONNECTIONS_MIN: u64 = 16;
+
+/// How many connections are served at once: as many as the operator set, or as this process has descriptors
+/// for. A connection takes two, its own and one into a sandbox, and a part stays for the backend and the
+/// store: whoever opens connections without end must not stop these.
+fn connections_max(chosen: u32) -> usize {
+    if chosen > 0 {
+        return chosen as usize;
+    }
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    derived_connections(limit.unwrap_or(u64::MAX))
+}
+
+fn derived_connections(descriptors: u64) -> usize {
+    let reserved = (descriptors / RESERVED_PART).max(RESERVED_MIN);
+    let connections = descriptors.saturating_sub(reserved) / 2;
+    usize::try_from(connections.max(CONNECTIONS_MIN)).unwrap_or(usize::MAX)
 }
 
 /// What the operator allows in requests.
@@ -213,4 +240,17 @@ fn database_path(config: &Config) -> PathBuf {
             .data_dir(config)
             .join(NAME)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_descriptors_to_the_backend() {
+        for (descriptors, connections) in [(261, 98), (1024, 384), (20_000, 7500), (10, 16)] {
+            assert_eq!(derived_connections(descriptors), connections);
+        }
+        assert_eq!(connections_max(7), 7);
+    }
 }

@@ -12,8 +12,8 @@ use crate::pool::{CreatePoolRequest, PoolCapacitySpec};
 use crate::problem::{Excerpt, Problem, Problems};
 use crate::resource::Resources;
 use crate::sandbox::{
-    CreateSandboxRequest, EXTENSION_POOL_REF, EXTENSION_RENEW_SECONDS, PlatformSpec,
-    SandboxLifecycle,
+    CreateSandboxRequest, EXTENSION_PAGE_ORIGIN, EXTENSION_POOL_REF, EXTENSION_RENEW_SECONDS,
+    PAGE_ORIGIN_ISOLATED, PAGE_ORIGIN_SHARED, PlatformSpec, SandboxLifecycle,
 };
 use crate::snapshot::CreateSnapshotRequest;
 
@@ -236,6 +236,16 @@ impl CreateSandboxRequest {
         }
         if let Some(Err(problem)) = self.extension(EXTENSION_RENEW_SECONDS).map(renew_seconds) {
             problems.push(problem);
+        }
+        let origin = self.extension(EXTENSION_PAGE_ORIGIN);
+        let is_known = |origin| [PAGE_ORIGIN_SHARED, PAGE_ORIGIN_ISOLATED].contains(&origin);
+        if let Some(origin) = origin.filter(|origin| !is_known(origin)) {
+            let field = format!("extensions.{EXTENSION_PAGE_ORIGIN}");
+            let message = format!(
+                "{} is neither {PAGE_ORIGIN_SHARED} nor {PAGE_ORIGIN_ISOLATED}",
+                Excerpt(origin)
+            );
+            problems.add_code(INVALID, field, message);
         }
     }
 }

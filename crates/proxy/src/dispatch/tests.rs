@@ -19,7 +19,9 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
 use super::*;
+use crate::TrustedProxies;
 use crate::fake::{FakeSandboxes, RouterApi};
+use crate::slots::Slots;
 
 /// Nothing here should take this long; it only keeps a broken test from hanging.
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -31,6 +33,8 @@ const PATIENT: Limits = Limits {
     head_bytes: 1024,
     headers: 100,
     idle: None,
+    head: None,
+    connections: 4096,
     threads: 0,
 };
 
@@ -80,7 +84,8 @@ async fn start(limits: Limits) -> (Tasks, SocketAddr, Slow) {
     let (tasks, slow) = (Tasks::new("test"), Slow::default());
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    crate::serve(&tasks, listener, app(&slow), FakeSandboxes, limits).unwrap();
+    let (api, trusted) = (app(&slow), TrustedProxies::default());
+    crate::serve(&tasks, listener, api, FakeSandboxes, trusted, limits).unwrap();
     (tasks, address, slow)
 }
 
@@ -234,6 +239,7 @@ async fn a_head_that_two_parsers_could_read_differently_hides_no_request() {
 async fn who_sends_no_request_or_half_of_one_is_not_waited_for() {
     let (_tasks, address, _) = start(Limits {
         idle: Some(Duration::from_millis(500)),
+        head: Some(Duration::from_millis(500)),
         ..PATIENT
     })
     .await;
@@ -312,14 +318,15 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Io for Counted<S> {}
 #[tokio::test]
 async fn a_connection_that_waits_is_left_alone() {
     let (tasks, slow) = (Tasks::new("test"), Slow::default());
-    let relay = Relay::new(FakeSandboxes, &tasks);
+    let relay = Relay::new(FakeSandboxes, TrustedProxies::default(), &tasks);
     let dispatch = Dispatch::new(app(&slow), relay, PATIENT);
-    let stopping = tasks.stopping();
-    let peer = Peer("192.0.2.1:5".parse().unwrap());
+    let address = "192.0.2.1".parse().unwrap();
+    let slots = Arc::new(Slots::new(1));
+    let slot = slots.open(address, true, &tasks.stopping()).unwrap();
     let looks = Arc::new(AtomicUsize::new(0));
     let (mut client, ours) = tokio::io::duplex(1024);
     let stream = Box::new(Counted(ours, Arc::clone(&looks)));
-    let serving = tokio::spawn(async move { dispatch.serve(stream, peer, stopping).await });
+    let serving = tokio::spawn(async move { dispatch.serve(stream, address, slot).await });
     // Waits for a handler with the next request at hand, then for a request.
     let text = format!("GET /slow HTTP/1.1\r\nhost: x\r\n\r\n{CARRIED}");
     client.write_all(text.as_bytes()).await.unwrap();

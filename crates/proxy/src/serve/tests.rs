@@ -6,8 +6,10 @@ use axum::Router;
 use axum::routing::get;
 use daemon::Tasks;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::sync::Notify;
 
 use super::*;
+use crate::Peer;
 use crate::fake::{FakeSandboxes, RouterApi};
 
 /// Nothing here should take this long; it only keeps a broken test from hanging.
@@ -16,7 +18,7 @@ const DEADLINE: Duration = Duration::from_secs(90);
 fn app() -> Router {
     Router::new().route("/", get(|| async { "hello" })).route(
         "/peer",
-        get(|peer: axum::Extension<Peer>| async move { peer.0.0.to_string() }),
+        get(|peer: axum::Extension<Peer>| async move { peer.0.ip.to_string() }),
     )
 }
 
@@ -24,7 +26,8 @@ async fn start(limits: Limits) -> (Tasks, SocketAddr) {
     let tasks = Tasks::new("test");
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
-    serve(&tasks, listener, RouterApi(app()), FakeSandboxes, limits).unwrap();
+    let (api, trusted) = (RouterApi(app()), TrustedProxies::default());
+    serve(&tasks, listener, api, FakeSandboxes, trusted, limits).unwrap();
     (tasks, address)
 }
 
@@ -77,7 +80,7 @@ async fn echoes_a_request_id_and_makes_one_where_it_is_unusable() {
 async fn a_handler_is_told_who_its_client_is() {
     let (_tasks, address) = start(Limits::default()).await;
     let mut stream = TcpStream::connect(address).await.unwrap();
-    let own = stream.local_addr().unwrap().to_string();
+    let own = stream.local_addr().unwrap().ip().to_string();
     let request = request("/peer", "");
     stream.write_all(request.as_bytes()).await.unwrap();
     assert!(read_all(&mut stream).await.ends_with(&own));
@@ -107,9 +110,10 @@ async fn refuses_a_head_that_is_too_large() {
 
 #[tokio::test]
 async fn closes_connections_that_send_no_request_or_only_half_of_one() {
-    let idle = Some(Duration::from_millis(500));
+    let soon = Some(Duration::from_millis(500));
     let (_tasks, address) = start(Limits {
-        idle,
+        idle: soon,
+        head: soon,
         ..Limits::default()
     })
     .await;
@@ -134,14 +138,8 @@ async fn shutdown_closes_idle_connections_and_answers_those_in_work() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let app = Router::new().route("/", get(slow));
-    serve(
-        &tasks,
-        listener,
-        RouterApi(app),
-        FakeSandboxes,
-        Limits::default(),
-    )
-    .unwrap();
+    let (api, trusted, limits) = (RouterApi(app), TrustedProxies::default(), Limits::default());
+    serve(&tasks, listener, api, FakeSandboxes, trusted, limits).unwrap();
 
     let mut idle = TcpStream::connect(address).await.unwrap();
     let working =
@@ -168,7 +166,8 @@ async fn connections_are_dealt_out_to_threads_and_end_with_the_tasks() {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap();
     let app = Router::new().route("/thread", get(thread));
-    serve(&tasks, listener, RouterApi(app), FakeSandboxes, limits).unwrap();
+    let (api, trusted) = (RouterApi(app), TrustedProxies::default());
+    serve(&tasks, listener, api, FakeSandboxes, trusted, limits).unwrap();
     let mut seen = std::collections::BTreeSet::new();
     for _ in 0..4 {
         let answer = exchange(address, &request("/thread", "")).await;
@@ -186,4 +185,76 @@ async fn connections_are_dealt_out_to_threads_and_end_with_the_tasks() {
     let late = tasks.shutdown(Duration::from_secs(30)).await;
     assert_eq!(late, Vec::<String>::new());
     assert!(read_all(&mut idle).await.contains("connections"));
+}
+
+#[tokio::test]
+async fn half_a_head_has_less_time_than_an_idle_connection() {
+    let (_tasks, address) = start(Limits {
+        idle: None,
+        head: Some(Duration::from_millis(200)),
+        ..Limits::default()
+    })
+    .await;
+    let mut idle = TcpStream::connect(address).await.unwrap();
+    assert_eq!(exchange(address, "GET / HTTP/1.1\r\nhost:").await, "");
+    // Empty lines are no head.
+    idle.write_all(b"\r\n\n").await.unwrap();
+    assert_eq!(exchange(address, "\r\nGET / HT").await, "");
+    let request = request("/", "");
+    idle.write_all(request.as_bytes()).await.unwrap();
+    assert!(read_all(&mut idle).await.ends_with("hello"));
+}
+
+#[tokio::test]
+async fn strangers_without_end_keep_nobody_out() {
+    let (_tasks, address) = start(Limits {
+        connections: 8,
+        ..Limits::default()
+    })
+    .await;
+    let mut half: Vec<TcpStream> = Vec::new();
+    for _ in 0..32 {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\n").await.unwrap();
+        half.push(stream);
+    }
+    let answer = exchange(address, &request("/", "")).await;
+    assert!(answer.ends_with("hello"), "{answer}");
+    // The first to come was the first to go.
+    assert_eq!(read_all(&mut half[0]).await, "");
+}
+
+#[tokio::test]
+async fn a_known_client_keeps_its_connection_while_strangers_come() {
+    let known = |slot: axum::Extension<Slot>| async move {
+        slot.0.mark_known();
+        "known"
+    };
+    let tasks = Tasks::new("test");
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let api = RouterApi(app().route("/known", get(known)));
+    let limits = Limits {
+        connections: 4,
+        ..Limits::default()
+    };
+    let trusted = TrustedProxies::default();
+    serve(&tasks, listener, api, FakeSandboxes, trusted, limits).unwrap();
+    let mut client = TcpStream::connect(address).await.unwrap();
+    let ask = b"GET /known HTTP/1.1\r\nhost: x\r\n\r\n";
+    client.write_all(ask).await.unwrap();
+    let mut seen = Vec::new();
+    while !seen.ends_with(b"known") {
+        assert!(client.read_buf(&mut seen).await.unwrap() > 0);
+    }
+    let mut strangers = Vec::new();
+    for _ in 0..8 {
+        strangers.push(TcpStream::connect(address).await.unwrap());
+    }
+    assert_eq!(read_all(&mut strangers[0]).await, "");
+    client
+        .write_all(request("/known", "").as_bytes())
+        .await
+        .unwrap();
+    assert!(read_all(&mut client).await.ends_with("known"));
 }

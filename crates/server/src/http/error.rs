@@ -96,6 +96,10 @@ pub enum Error {
     MethodNotAllowed,
 }
 
+/// What a client without a key, and one without a sandbox's token, is asked for (RFC 9110 11.6.1).
+const KEY_CHALLENGE: &str = "ApiKey header=\"OPEN-SANDBOX-API-KEY\"";
+const TOKEN_CHALLENGE: &str = "ApiKey header=\"X-EXECD-ACCESS-TOKEN\"";
+
 /// The code an answer carries, for the audit trail: an extension of the response.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Answered(pub(super) ErrorCode);
@@ -395,6 +399,7 @@ fn of_proxy(error: &proxy::Error<ingress::Error>) -> Answer {
         },
         proxy::Error::Malformed(_) => Answer::new(400, Code::ValidationFailed, message),
         proxy::Error::Connect => Answer::new(405, Code::MethodNotAllowed, message),
+        proxy::Error::ServiceWorker => Answer::new(403, Code::Forbidden, message),
         proxy::Error::Panicked => Answer::internal(),
         proxy::Error::UpstreamClosed { .. } => {
             Answer::new(502, Code::BackendResponseFailed, message)
@@ -461,8 +466,12 @@ impl Error {
             headers.insert(header::RETRY_AFTER, seconds);
         }
         if answer.status == StatusCode::UNAUTHORIZED {
-            let scheme = HeaderValue::from_static("ApiKey header=\"OPEN-SANDBOX-API-KEY\"");
-            headers.insert(header::WWW_AUTHENTICATE, scheme);
+            // What the client is asked for depends on where it wanted to go.
+            let scheme = match answer.code {
+                ErrorCode::MissingOrInvalidSecureAccess => TOKEN_CHALLENGE,
+                _ => KEY_CHALLENGE,
+            };
+            headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static(scheme));
         }
         response
     }

@@ -9,10 +9,11 @@ use axum::response::{IntoResponse as _, Response};
 use http::Method;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::Authority;
-use proxy::Peer;
+use proxy::{Peer, Slot};
 use tokio::time::Instant;
 
 use super::{App, Error, address_of, api_key};
+use crate::access::{Denied, WRONG_KEY_DELAY};
 use crate::metrics::{self, Metrics};
 
 /// Counts requests by route and writes a line for each at level debug.
@@ -70,15 +71,23 @@ pub(super) async fn authenticate(
     if app.0.keys.is_open() && !is_of_this_machine(request.headers(), &app.0.rules.pages) {
         return Error::StrangePage.into_response();
     }
-    let from = address_of(request.extensions().get::<Peer>());
+    let extensions = request.extensions();
+    let from = address_of(extensions.get::<Peer>());
+    let slot = extensions.get::<Slot>().cloned();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let mut response = match app.0.keys.check(api_key(request.headers()), from) {
         Ok(principal) => {
+            if let Some(slot) = slot {
+                slot.mark_known();
+            }
             request.extensions_mut().insert(principal);
             next.run(request).await
         }
         Err(denied) => {
             app.0.metrics.denied();
+            if let Denied::Throttled { .. } = denied {
+                tokio::time::sleep(WRONG_KEY_DELAY).await;
+            }
             Error::from(denied).into_response()
         }
     };
@@ -99,9 +108,14 @@ pub(super) async fn limit(State(app): State<App>, request: Request, next: Next) 
     }
 }
 
-/// Whether a request comes from a program here rather than from a page that some other site sent
-/// to a browser here. Such a page is known by its `Origin`, and one that had its own name point to
-/// this machine by the `Host` it asks for.
+/// The header in which a browser says how the page that asks is related to what it asks for (Fetch
+/// Metadata 2.3). No page can set or leave out a header whose name begins with `Sec-`.
+const SEC_FETCH_SITE: &str = "sec-fetch-site";
+
+/// Whether a request comes from a program here, or from a person who typed its address, rather than from a
+/// page that a site or a sandbox sent to a browser here. Such a page is known by its `Origin` or by
+/// `Sec-Fetch-Site`, and one that had its own name point to this machine by the `Host` it asks for. Pages
+/// of sandboxes have the API's own origin, so that says nothing.
 fn is_of_this_machine(headers: &HeaderMap, pages: &[String]) -> bool {
     let text = |name| {
         headers
@@ -110,13 +124,15 @@ fn is_of_this_machine(headers: &HeaderMap, pages: &[String]) -> bool {
     };
     let host = text(header::HOST).unwrap_or("");
     let is_named = |origin: &str| pages.iter().any(|page| page == origin);
-    let is_own = |origin: &str| {
-        origin
-            .split_once("://")
-            .is_some_and(|(_, from)| from == host)
+    let is_page = headers
+        .get_all(SEC_FETCH_SITE)
+        .iter()
+        .any(|site| site != "none");
+    let is_allowed = match text(header::ORIGIN) {
+        Some(origin) => is_named(origin),
+        None => !is_page,
     };
-    let origin = text(header::ORIGIN);
-    is_local_name(host) && origin.is_none_or(|origin| is_named(origin) || is_own(origin))
+    is_local_name(host) && is_allowed
 }
 
 fn is_local_name(host: &str) -> bool {
@@ -154,7 +170,10 @@ mod tests {
         ] {
             assert!(passes(host, None), "{host}");
         }
-        assert!(passes("localhost:8080", Some("http://localhost:8080")));
+        assert!(
+            !passes("localhost:8080", Some("http://localhost:8080")),
+            "a page of a sandbox"
+        );
         assert!(passes("localhost:8080", Some("http://dash.example")));
         assert!(!passes("localhost:8080", Some("http://evil.example")));
         assert!(!passes("localhost:8080", Some("http://localhost:3000")));
@@ -168,5 +187,29 @@ mod tests {
             Some("http://evil.example:8080")
         ));
         assert!(!passes("", None));
+    }
+
+    #[test]
+    fn a_page_is_known_also_where_it_sends_no_origin() {
+        let ours = "http://dash.example";
+        for (site, origin, is_passed) in [
+            ("none", None, true),
+            ("same-origin", None, false),
+            ("same-site", None, false),
+            ("cross-site", None, false),
+            ("", None, false),
+            ("cross-site", Some(ours), true),
+            ("same-origin", Some("http://localhost:8080"), false),
+            ("none", Some("http://localhost:8080"), false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(header::HOST, HeaderValue::from_static("localhost:8080"));
+            headers.insert(SEC_FETCH_SITE, HeaderValue::from_static(site));
+            if let Some(origin) = origin {
+                headers.insert(header::ORIGIN, HeaderValue::from_static(origin));
+            }
+            let passes = is_of_this_machine(&headers, &[ours.to_owned()]);
+            assert_eq!(passes, is_passed, "{site} {origin:?}");
+        }
     }
 }

@@ -79,9 +79,112 @@ async fn guessing_is_slowed_down() {
         assert!(refused < 1000, "nobody stops this");
     };
     assert!(limited.header("retry-after").parse::<u64>().unwrap() > 0);
+    // Who holds a key is not kept out by those who guess, even from the same address.
     with_key(&server, "GET", "/v1/sandboxes", "ci-key")
         .await
-        .refused(429, "RATE_LIMITED");
+        .expect(200);
+    server
+        .get("/v1/sandboxes")
+        .await
+        .refused(401, "MISSING_API_KEY");
+}
+
+#[tokio::test]
+async fn a_bearer_token_of_an_application_is_no_guess() {
+    let server = keyed().await;
+    let made = server
+        .request("POST", "/v1/sandboxes")
+        .header("OPEN-SANDBOX-API-KEY", "ci-key")
+        .body(request_for("local").to_string().into());
+    let made = server.call(made.unwrap()).await.expect(202).json();
+    let path = format!(
+        "/v1/sandboxes/{}/proxy/44772/ping",
+        made["id"].as_str().unwrap()
+    );
+    for _ in 0..50 {
+        let request = server
+            .request("GET", &path)
+            .header("authorization", "Bearer of-the-app");
+        let answer = server.call(request.body(Body::empty()).unwrap()).await;
+        answer.refused(401, "MISSING_OR_INVALID_SECURE_ACCESS");
+    }
+    with_key(&server, "GET", "/v1/sandboxes", "guess")
+        .await
+        .refused(401, "INVALID_API_KEY");
+    // A key is one also as a bearer token, and the next guess is not.
+    let request = server
+        .request("GET", &path)
+        .header("authorization", "Bearer ci-key");
+    server
+        .call(request.body(Body::empty()).unwrap())
+        .await
+        .expect(200);
+}
+
+#[tokio::test]
+async fn a_refusal_names_the_header_that_is_wanted() {
+    let server = keyed().await;
+    let answer = server.get("/v1/sandboxes").await.expect(401);
+    let wanted = answer.header("www-authenticate");
+    assert_eq!(wanted, "ApiKey header=\"OPEN-SANDBOX-API-KEY\"");
+    let made = server
+        .request("POST", "/v1/sandboxes")
+        .header("OPEN-SANDBOX-API-KEY", "ci-key")
+        .body(request_for("local").to_string().into());
+    let made = server.call(made.unwrap()).await.expect(202).json();
+    let path = format!("/v1/sandboxes/{}/proxy/80/", made["id"].as_str().unwrap());
+    let answer = server.get(&path).await.expect(401);
+    let wanted = answer.header("www-authenticate");
+    assert_eq!(wanted, "ApiKey header=\"X-EXECD-ACCESS-TOKEN\"");
+}
+
+#[tokio::test]
+async fn only_a_trusted_proxy_says_who_its_client_is() {
+    for (trusted, seen) in [(&[][..], "127.0.0.1"), (&["127.0.0.0/8"], "192.0.2.7")] {
+        let server = start_with(|config| {
+            config.server.trusted_proxies = trusted.iter().map(|it| (*it).to_owned()).collect();
+        })
+        .await;
+        let request = server
+            .request("POST", "/v1/sandboxes")
+            .header("x-forwarded-for", "6.6.6.6, 192.0.2.7")
+            .body(request_for("local").to_string().into());
+        server.call(request.unwrap()).await.expect(202);
+        let all = server.get("/v1/audit-events").await.json();
+        assert_eq!(all["items"][0]["client"], seen);
+    }
+}
+
+#[tokio::test]
+async fn a_page_of_a_sandbox_is_no_user_of_a_server_without_keys() {
+    let server = start_with(|_| {}).await;
+    let call = async |method: &str, path: &str, headers: &[(&str, &str)]| {
+        let request = server.request(method, path).header("host", "localhost:1");
+        let request = headers.iter().fold(request, |it, (k, v)| it.header(*k, *v));
+        server.call(request.body(Body::empty()).unwrap()).await
+    };
+    let own = ("origin", "http://localhost:1");
+    for headers in [
+        &[("sec-fetch-site", "same-origin")][..],
+        &[("sec-fetch-site", "same-site")],
+        &[("sec-fetch-site", "cross-site")],
+        &[("sec-fetch-site", "same-origin"), own],
+        &[own],
+    ] {
+        for (method, path) in [
+            ("GET", "/v1/sandboxes"),
+            ("POST", "/v1/sandboxes"),
+            ("GET", "/metrics"),
+            ("GET", "/v1/sandboxes/x/endpoints/80"),
+        ] {
+            let answer = call(method, path, headers).await;
+            answer.refused(403, "FORBIDDEN");
+        }
+        // The documentation in the browser needs no more than this.
+        call("GET", "/openapi.json", headers).await.expect(200);
+    }
+    let typed = [("sec-fetch-site", "none")];
+    call("GET", "/v1/sandboxes", &typed).await.expect(200);
 }
 
 #[tokio::test]

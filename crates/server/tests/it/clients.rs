@@ -277,3 +277,39 @@ async fn large_bodies_pass_both_ways_at_once() {
     assert!(answer.body == body, "not what was sent");
     writing.await.unwrap().unwrap();
 }
+
+#[tokio::test]
+async fn a_client_that_hangs_up_is_missed_also_behind_another_request() {
+    let mut stage = stage().await;
+    for behind in ["G", "GET / HTTP/1.1\r\n", HEALTH] {
+        let mut client = stage.client().await;
+        client.say(stage.request("GET", PLAYED, "", behind)).await;
+        let mut service = stage.service().await;
+        assert!(service.head().await.is_whole);
+        drop(client);
+        assert_eq!(service.rest().await, b"", "the service is told");
+    }
+}
+
+#[tokio::test]
+async fn empty_lines_before_a_request_are_passed_over_and_bounded() {
+    let stage = stage().await;
+    let mut client = stage.client().await;
+    for lines in ["\r\n", "\n", "\r\n\n\r\n"] {
+        client.say(format!("{lines}{HEALTH}")).await;
+        client.message().await.expect(200);
+        let request = stage.request("GET", ECHO, "", "");
+        client.say(format!("{lines}{request}")).await;
+        client.message().await.expect(200);
+    }
+    for line in ["\r\n", "\n", "\r"] {
+        let mut client = stage.client().await;
+        // The connection may be closed before all is said.
+        let _ = client
+            .stream
+            .write_all(line.repeat(70_000).as_bytes())
+            .await;
+        let answer = client.message().await;
+        assert!(matches!(answer.status(), 0 | 400 | 431), "{answer:?}");
+    }
+}

@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on stops")]
 
 mod access;
+mod browser;
 mod clients;
 mod inventory;
 mod operations;

@@ -449,3 +449,22 @@ async fn metrics_reach_a_collector() {
         assert!(message.contains(expected), "{expected} not in {message}");
     }
 }
+
+#[tokio::test]
+async fn a_snapshot_that_failed_tells_why() {
+    let server = start().await;
+    let id = server.sandbox().await;
+    let fault = Fault::Fail(lifecycle::backend::Error::Io {
+        action: "copying the writable layer".to_owned(),
+        source: std::io::Error::from(std::io::ErrorKind::StorageFull),
+    });
+    server.backend.fail_next(Call::Snapshot, fault);
+    let path = format!("/v1/sandboxes/{id}/snapshots");
+    let made = server.post(&path, json!({})).await;
+    let snapshot = made.json()["id"].as_str().unwrap().to_owned();
+    let seen = server.get(&format!("/v1/snapshots/{snapshot}")).await;
+    let status = seen.expect(200).json()["status"].clone();
+    assert_eq!(status["state"], "Failed", "{status}");
+    let message = status["message"].as_str().unwrap();
+    assert!(message.contains("no storage space"), "{message}");
+}

@@ -185,6 +185,27 @@ async fn a_browser_gets_in_with_a_link_and_stays_in_with_a_cookie() {
 }
 
 #[tokio::test]
+async fn a_cookie_that_was_given_over_tls_is_never_shown_without() {
+    for (trusted, is_secure) in [(false, false), (true, true)] {
+        let server = start_with(|config| {
+            let proxies = trusted.then(|| "127.0.0.1".to_owned());
+            config.server.trusted_proxies = proxies.into_iter().collect();
+        })
+        .await;
+        let id = server.sandbox().await;
+        let (path, headers) = server.endpoint(&id, 8000).await;
+        let token = &headers["X-EXECD-ACCESS-TOKEN"];
+        let request = server
+            .request("GET", &format!("{path}/?opensandbox_token={token}"))
+            .header("x-forwarded-proto", "https");
+        let welcome = server.call(request.body(Body::empty()).unwrap()).await;
+        let welcome = welcome.expect(303);
+        let cookie = welcome.header("set-cookie");
+        assert_eq!(cookie.ends_with("; Secure"), is_secure, "{cookie}");
+    }
+}
+
+#[tokio::test]
 async fn what_cannot_be_reached_is_told_apart() {
     let server = start().await;
     let id = server.sandbox().await;

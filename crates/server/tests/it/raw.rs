@@ -2,6 +2,7 @@
 
 use api::id::SandboxId;
 use secrecy::ExposeSecret as _;
+use server::config::Config;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::mpsc;
@@ -26,7 +27,13 @@ pub(crate) struct Stage {
 }
 
 pub(crate) async fn stage() -> Stage {
-    let server = start_with(|_| {}).await;
+    stage_with(|_| {}).await
+}
+
+/// A server with changed settings and one sandbox.
+pub(crate) async fn stage_with(change: impl FnOnce(&mut Config)) -> Stage {
+    let mut server = start_with(change).await;
+    server.key = Some("plain/key".to_owned());
     let id = server.sandbox().await;
     server.backend.listen(&id, STREAMED);
     tokio::spawn(echo(server.backend.play(&id, ECHO)));
@@ -76,6 +83,11 @@ impl Stage {
     /// Whether no connection to that service waits.
     pub(crate) fn is_left_alone(&mut self) -> bool {
         self.connections.try_recv().is_err()
+    }
+
+    /// The sandbox's token.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
     }
 
     /// What a target in the sandbox is for a client.
@@ -138,7 +150,7 @@ pub(crate) struct Raw<S> {
 }
 
 impl<S: AsyncRead + AsyncWrite + Unpin> Raw<S> {
-    fn new(stream: S) -> Self {
+    pub(crate) fn new(stream: S) -> Self {
         let read = Vec::new();
         Self { stream, read }
     }

@@ -1,9 +1,10 @@
 //! Services in sandboxes that say what they like: whatever it is, it is the answer to the request
 //! it was sent for, and to no other.
 
+use sha2::{Digest as _, Sha256};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
-use crate::raw::{PLAYED, stage};
+use crate::raw::{PLAYED, stage, stage_with};
 use crate::support::DEADLINE;
 
 const HEALTH: &str = "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -16,8 +17,11 @@ async fn whatever_a_service_says_the_next_answer_is_not_its() {
     let mut stage = stage().await;
     let endless = format!("HTTP/1.1 200 OK\r\nA: {}\r\n\r\n", "b".repeat(70_000));
     let many = format!("HTTP/1.1 200 OK\r\n{}\r\n", "A: b\r\n".repeat(101));
-    let early = "HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n".repeat(5000);
-    let early = format!("{early}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok");
+    let early = |count| {
+        let early = "HTTP/1.1 103 Early Hints\r\nA: b\r\n\r\n".repeat(count);
+        format!("{early}HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+    };
+    let (early, endless_early) = (early(200), early(5000));
     for (method, said, status, text) in [
         (
             "GET",
@@ -78,6 +82,7 @@ async fn whatever_a_service_says_the_next_answer_is_not_its() {
         ("GET", &endless, 502, "message"),
         ("GET", &many, 502, "message"),
         ("GET", &early, 200, "ok"),
+        ("GET", &endless_early, 502, "interim answers without end"),
         (
             "HEAD",
             "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nyes",
@@ -367,4 +372,124 @@ async fn a_stopping_server_lets_an_exchange_end() {
     );
     client.stream.shutdown().await.unwrap();
     stopping.await.unwrap();
+}
+
+#[tokio::test]
+async fn a_service_speaks_for_itself_and_not_for_the_origin() {
+    let mut stage = stage().await;
+    let mut client = stage.client().await;
+    client.say(stage.request("GET", PLAYED, "", "")).await;
+    let mut service = stage.service().await;
+    service.head().await;
+    service
+        .say(
+            "HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nService-Worker-Allowed: /\r\n\
+             Clear-Site-Data: \"*\"\r\nStrict-Transport-Security: max-age=1\r\nAlt-Svc: clear\r\n\
+             NEL: {}\r\nReport-To: {}\r\nReporting-Endpoints: a=\"/\"\r\n\
+             Set-Cookie: a=1; Path=/; Domain=localhost\r\n\
+             Set-Cookie: opensandbox-token=evil; Path=/\r\nContent-Length: 0\r\n\r\n",
+        )
+        .await;
+    let answer = client.message().await.expect(200);
+    let names: Vec<&str> = answer.headers.iter().map(|(name, _)| &**name).collect();
+    assert_eq!(
+        names,
+        [
+            "content-type",
+            "set-cookie",
+            "date",
+            "x-request-id",
+            "content-security-policy",
+            "content-length"
+        ]
+    );
+    let path = stage.target(PLAYED, "");
+    let cookie = format!("a=1; Path={path}");
+    assert_eq!(answer.header("set-cookie"), Some(cookie.as_str()));
+    let policy = answer.header("content-security-policy").unwrap();
+    assert!(policy.starts_with("sandbox allow-scripts "), "{policy}");
+    assert!(!policy.contains("allow-same-origin"), "{policy}");
+
+    // A service worker would see the requests of every sandbox.
+    let headers = "Service-Worker: script\r\n";
+    client.say(stage.request("GET", PLAYED, headers, "")).await;
+    let refused = client.message().await.expect(403);
+    assert!(refused.text().contains("FORBIDDEN"), "{refused:?}");
+}
+
+#[tokio::test]
+async fn no_key_or_token_gets_into_a_sandbox() {
+    let mut stage = stage_with(|config| {
+        config.server.api_key = Some("plain/key".to_owned().into());
+        config.server.api_keys.0.push(server::config::ApiKey {
+            name: "ci".to_owned(),
+            sha256: hex::encode(Sha256::digest(b"osb_0123456789abcdef")),
+        });
+    })
+    .await;
+    let token = stage.token().to_owned();
+    for secret in [&token, "plain/key", "osb_0123456789abcdef"] {
+        let mut client = stage.client().await;
+        let basic = base64::Engine::encode(
+            &base64::engine::general_purpose::STANDARD,
+            format!("me:{secret}"),
+        );
+        let target = stage.target(
+            PLAYED,
+            &format!("/x?a=1&opensandbox_token={token}&k={secret}"),
+        );
+        let pass = stage.pass();
+        client
+            .say(format!(
+                "POST {target} HTTP/1.1\r\n{pass}Authorization: Bearer {secret}\r\n\
+                 Authorization: Basic {basic}\r\nX-Api-Key: {secret}\r\nA: b\r\n\
+                 Cookie: s={secret}; t=1; opensandbox-token={token}\r\n\
+                 Open-Sandbox-Api-Key: {secret}\r\n\
+                 Referer: http://a/?opensandbox_token={token}\r\n\r\n"
+            ))
+            .await;
+        let mut service = stage.service().await;
+        let heard = service.head().await;
+        assert_eq!(heard.first, "POST /x?a=1 HTTP/1.1");
+        assert_eq!(heard.header("cookie"), Some("t=1"));
+        assert_eq!(heard.header("a"), Some("b"));
+        for (name, value) in &heard.headers {
+            assert!(
+                !value.contains(secret) && !value.contains(&token),
+                "{name}: {value}"
+            );
+            assert!(!matches!(
+                name.as_str(),
+                "authorization" | "x-api-key" | "referer"
+            ));
+        }
+        service
+            .say("HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
+            .await;
+        client.message().await.expect(200);
+    }
+    // Shown as a bearer token a key lets in, and stays outside all the same.
+    let mut client = stage.client().await;
+    let target = stage.target(PLAYED, "/");
+    client
+        .say(format!(
+            "GET {target} HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer plain/key\r\n\r\n"
+        ))
+        .await;
+    let mut service = stage.service().await;
+    assert_eq!(service.head().await.header("authorization"), None);
+}
+
+#[tokio::test]
+async fn a_body_in_tiny_chunks_passes_whole() {
+    const CHUNKS: usize = 100_000;
+    let mut stage = stage().await;
+    let mut client = stage.client().await;
+    client.say(stage.request("GET", PLAYED, "", "")).await;
+    let mut service = stage.service().await;
+    service.head().await;
+    let chunks = "1\r\na\r\n".repeat(CHUNKS);
+    let answer = format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{chunks}0\r\n\r\n");
+    let (_, heard) = tokio::join!(service.say(answer), client.message());
+    assert_eq!(heard.expect(200).body.len(), CHUNKS);
 }

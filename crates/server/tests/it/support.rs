@@ -24,6 +24,8 @@ pub(crate) struct Server {
     pub(crate) backend: fake::Backend,
     pub(crate) store: fake::Store,
     pub(crate) running: Running,
+    /// The key that requests show; a server without keys does not look at it.
+    pub(crate) key: Option<String>,
     client: Client<HttpConnector, Body>,
 }
 
@@ -103,6 +105,7 @@ pub(crate) async fn start_on(
         backend,
         store,
         running,
+        key: None,
         client,
     }
 }
@@ -147,6 +150,8 @@ impl Server {
         let request = self
             .request(method, path)
             .header("content-type", "application/json");
+        let key = self.key.iter();
+        let request = key.fold(request, |it, key| it.header("open-sandbox-api-key", key));
         self.call(request.body(Body::from(body.to_string())).unwrap())
             .await
     }
