@@ -1,7 +1,8 @@
 //! The streamable HTTP transport at `/mcp`, behind a bearer token.
 //!
 //! Without a token it listens on loopback only, and checks the `Host` header, so that no web page
-//! in a browser of this machine can reach it under a name of its own.
+//! in a browser of this machine can reach it under a name of its own. A page of any origin is refused
+//! unless the operator named it, as MCP demands (transports, "Security Warning").
 
 use std::io::Write as _;
 use std::net::{IpAddr, SocketAddr};
@@ -77,6 +78,10 @@ pub(crate) async fn serve(registry: Arc<Registry>, options: &Options) -> Result<
     let stop = CancellationToken::new();
     let mut config =
         StreamableHttpServerConfig::default().with_cancellation_token(stop.child_token());
+    // Also where there is a list: an empty one allows nobody.
+    config = config
+        .with_allowed_origins(options.allow_origin.iter().cloned())
+        .enforce_origin_validation();
     if token.is_some() {
         // Whoever knows the token may come under any name.
         config = config.disable_allowed_hosts();

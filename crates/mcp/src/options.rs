@@ -25,6 +25,10 @@ pub(crate) struct Options {
     /// on anything but loopback.
     #[arg(long, env = "OPENSANDBOX_MCP_AUTH_TOKEN", hide_env_values = true)]
     pub(crate) auth_token: Option<String>,
+    /// An origin whose web pages may connect over HTTP, as http://localhost:6274. May be repeated;
+    /// without it no page may.
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) allow_origin: Vec<String>,
     /// The server's API key.
     #[arg(long, env = opensandbox::ENV_API_KEY, hide_env_values = true)]
     api_key: Option<String>,

@@ -34,6 +34,19 @@ def test_without_a_token_only_this_machine_under_its_own_name(server):
         assert hello(url, Host="evil.example") in (400, 403)
 
 
+def test_a_web_page_needs_a_name(server):
+    ours = "http://page.example:6274"
+    for token, headers in ((None, {}), (TOKEN, {"Authorization": f"Bearer {TOKEN}"})):
+        with listening(server, token=token) as url:
+            for origin in (url.removesuffix("/mcp"), "http://evil.example", "null", ours):
+                assert hello(url, Origin=origin, **headers) == 403, origin
+            assert hello(url, **headers) == 200
+        with listening(server, "--allow-origin", ours, token=token) as url:
+            assert hello(url, Origin=ours, **headers) == 200
+            for origin in ("http://page.example:1", "https://page.example:6274", "null"):
+                assert hello(url, Origin=origin, **headers) == 403, origin
+
+
 @pytest.mark.parametrize("options, says", [
     (["--transport", "streamable-http", "--host", "0.0.0.0"], "--auth-token"),
     (["--transport", "streamable-http", "--auth-token", "short"], "16 characters"),
