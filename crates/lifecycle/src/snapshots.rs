@@ -230,7 +230,7 @@ async fn conclude(
         Err(error) => {
             snapshot.state = SnapshotState::Failed;
             snapshot.reason = "snapshot_runtime_failed".to_owned();
-            snapshot.message = error.to_string();
+            snapshot.message = api::error_chain(&error).to_string();
         }
     }
     save(shared, &snapshot).await?;

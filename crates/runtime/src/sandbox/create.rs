@@ -332,9 +332,10 @@ fn limits(shared: &Shared, wanted: &Limits) -> Result<Limits, Error> {
         (Some(_), Err(why)) => {
             return refuse(&format!("this server cannot limit disk space: {why}"));
         }
-        (Some(bytes), Ok(_)) if bytes < disk_image::BYTES_MIN => {
-            let least = disk_image::BYTES_MIN >> 20;
-            return refuse(&format!("a disk has at least {least} MiB"));
+        (Some(bytes), Ok(_)) => {
+            if let Some(problem) = disk_image::size_problem(bytes) {
+                return refuse(&problem);
+            }
         }
         _ => {}
     }

@@ -25,7 +25,19 @@ use crate::sys;
 const DISK_FILE: &str = "disk.img";
 
 /// A filesystem smaller than this has no room beside its own bookkeeping.
-pub(crate) const BYTES_MIN: u64 = 4 << 20;
+const BYTES_MIN: u64 = 4 << 20;
+
+/// A file on ext4 with its usual blocks ends just short of 16 TiB (ext4(5)), and one of this size fits.
+const BYTES_MAX: u64 = 15 << 40;
+
+/// Why no filesystem of this size can be made.
+pub(crate) fn size_problem(bytes: u64) -> Option<String> {
+    match bytes {
+        ..BYTES_MIN => Some(format!("a disk has at least {} MiB", BYTES_MIN >> 20)),
+        BYTES_MIN..=BYTES_MAX => None,
+        _ => Some(format!("a disk has at most {} TiB", BYTES_MAX >> 40)),
+    }
+}
 
 /// Where the program is on machines whose PATH leaves out what only root uses.
 const MKFS_DIRECTORIES: [&str; 4] = ["/usr/sbin", "/sbin", "/usr/bin", "/bin"];
@@ -113,5 +125,23 @@ pub(crate) fn unmount(directory: &Path) -> io::Result<()> {
         // Not mounted: it was being made or removed, or the machine was started anew.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(errno) => Err(errno.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_that_no_file_can_have_is_refused() {
+        for (bytes, is_possible) in [
+            (BYTES_MIN - 1, false),
+            (BYTES_MIN, true),
+            (10 << 40, true),
+            (1000 << 40, false),
+            (u64::MAX, false),
+        ] {
+            assert_eq!(size_problem(bytes).is_none(), is_possible, "{bytes}");
+        }
     }
 }
