@@ -133,12 +133,14 @@ test-sdks: build ## Every scenario of sdks/conformance, in every language with r
 	sdks/python/test --rest
 	sdks/typescript/test/run --all
 	sdks/csharp/test/run
+	sdks/go/test/run --all
 
 .PHONY: bench-sdks
 bench-sdks: build ## The SDKs beside the published ones of the same language, at one server (root).
 	sdks/python/bench/run
 	sdks/typescript/bench/run
 	sdks/csharp/bench/run
+	sdks/go/bench/run
 
 .PHONY: test-examples
 test-examples: build ## Every program of examples/ prints what it says (root).

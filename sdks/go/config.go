@@ -227,7 +227,7 @@ func (c Config) complete() (Config, error) {
 	if c.Domain == "" {
 		c.Domain = DefaultDomain
 	}
-	c.Domain = strings.TrimRight(strings.TrimSpace(c.Domain), "/")
+	c.Domain = strings.TrimSpace(c.Domain)
 	if c.Protocol == "" {
 		c.Protocol = "http"
 	}
@@ -240,6 +240,7 @@ func (c Config) complete() (Config, error) {
 	} else {
 		c.Domain = c.Protocol + "://" + c.Domain
 	}
+	c.Domain = strings.TrimRight(c.Domain, "/")
 	if at, err := url.Parse(c.Domain); err != nil || at.Host == "" || strings.ContainsAny(c.Domain, " \t\r\n") {
 		return c, configError("Domain", fmt.Sprintf("%q is not host[:port]", c.Domain), err)
 	}

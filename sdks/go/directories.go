@@ -119,6 +119,7 @@ func unpackDirectory(source io.Reader, local string) (DownloadedDirectory, error
 			var count int64
 			count, err = writeFile(archive, path, header.FileInfo().Mode().Perm())
 			done.Bytes += count
+			err = archiveError(err)
 		case header.Typeflag == tar.TypeSymlink && staysInside(steps, header.Linkname):
 			if err = removeFile(path); err == nil {
 				err = os.Symlink(header.Linkname, path)

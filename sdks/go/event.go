@@ -172,8 +172,9 @@ func (s *eventScanner) number() (int64, bool) {
 		value = value*10 + int64(s.text[s.at]-'0')
 		s.at++
 	}
-	// Eighteen digits always fit.
-	return value, s.at > from && s.at-from <= 18
+	// Eighteen digits always fit; of several the first is not 0.
+	count := s.at - from
+	return value, count == 1 || count > 1 && count <= 18 && s.text[from] != '0'
 }
 
 // unescaped has what stands for a byte after a backslash; 0 is for encoding/json.

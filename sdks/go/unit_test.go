@@ -42,7 +42,9 @@ type inPieces struct {
 	size   int
 }
 
-func (p inPieces) Read(piece []byte) (int, error) { return p.source.Read(piece[:min(len(piece), p.size)]) }
+func (p inPieces) Read(piece []byte) (int, error) {
+	return p.source.Read(piece[:min(len(piece), p.size)])
+}
 
 func TestEventStreamsInEveryFramingAndPiece(t *testing.T) {
 	events := []string{`{"type":"stdout","text":"a\n\u2028ü"}`, `{"type":"stdout","text":"}\n\n{\""}`, `{"n":3}`}
