@@ -152,7 +152,7 @@ pub trait Backend: Send + Sync + 'static {
     }
 }
 
-/// What a backend says that has no rules about a sandbox's network.
+/// The answer of a backend that enforces no rules of a network policy.
 fn no_network_rules(backend: &'static str) -> Error {
     Error::Invalid {
         field: "networkPolicy",
@@ -264,8 +264,8 @@ pub struct LogQuery {
     pub max_bytes: usize,
 }
 
-/// Pieces of a log that wait for whoever follows it; a sandbox never waits for a reader, since its
-/// log is kept beside.
+/// Pieces of a log that wait for a reader who follows it and is slow. The sandbox never waits for one: its
+/// log is written to a file or by the engine, whoever reads it.
 pub const LOG_PIECES: usize = 16;
 
 /// Log text.

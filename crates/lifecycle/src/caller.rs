@@ -40,8 +40,8 @@ pub enum Role {
     Server,
 }
 
-/// Whose a sandbox or snapshot is. There is one tenant, the built-in one; records of before
-/// tenants were recorded are its.
+/// Whose a sandbox or snapshot is. There is one tenant, the built-in one, to which records without a
+/// tenant belong.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tenant(Arc<str>);

@@ -215,7 +215,7 @@ impl<S: Registered> Registry<S> {
             .is_some_and(|entry| entry.creation.is_some())
     }
 
-    /// All sandboxes that are not being created: of those their creator knows, and nobody else may.
+    /// All sandboxes but those that are being created: of them only their creator may know.
     pub fn all(&self) -> Vec<Arc<S>> {
         let entries = self.entries();
         let settled = entries.values().filter(|entry| entry.creation.is_none());

@@ -1,11 +1,12 @@
-//! The idle timeout: the time that a connection may wait for the head of its next request.
+//! How long a connection may wait for its next request (the keep-alive timeout), and for the rest of a
+//! request's head.
 
 use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// Expires when a connection has been idle for too long. The timer is armed again only when it has
+/// Expires when a connection has waited for too long. The timer is armed again only when it has
 /// fired, because most connections are used again long before.
 pub(crate) struct IdleTimer {
     timeout: Option<Duration>,

@@ -219,7 +219,7 @@ impl Pair {
     }
 }
 
-/// Languages of the interpreter, for completions; the sandbox decides which it has.
+/// Languages that `osb code` takes; the sandbox decides which of them it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub enum Language {

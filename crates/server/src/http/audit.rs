@@ -1,9 +1,9 @@
 //! The audit trail: one entry for every change that was asked for, with who, what, from where and
 //! how it ended.
 //!
-//! What is changed of sandboxes and snapshots is recorded by the control plane, in the write of the
-//! change itself, but for pausing and resuming, which are recorded here. So is everything else: what
-//! went well before it is answered, what was refused behind.
+//! Changes of sandboxes and snapshots are recorded by the control plane, in the write of the change
+//! itself. Pausing and resuming, changes of anything else, and every refusal are recorded here: a
+//! success before it is answered, a refusal without making the client wait.
 //!
 //! A change runs in a task of its own, so that a client that hangs up neither interrupts it nor
 //! keeps it out of the trail.
