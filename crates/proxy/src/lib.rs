@@ -3,9 +3,11 @@
 //!
 //! What the crate needs to know of sandboxes is one trait, [`Sandboxes`]: which sandbox a request
 //! means, whether it may go there, and a stream to it. All else is in here: the threads that serve
-//! connections (`serve`, `threads`), the choice between proxy and API for each request of a connection
-//! (`dispatch`), the forwarding of one (`relay`, `exchange`, `headers`), upgraded connections
-//! (`tunnel`), idle connections into sandboxes (`pool`) and access for browsers ([`browser_link`]).
+//! connections (`serve`, `threads`) and how many there may be (`slots`), the choice between proxy and API
+//! for each request of a connection (`connection`, `dispatch`), the forwarding of one (`relay`,
+//! `exchange`), what its heads become (`request_head`, `response_head`) and what never passes (`secrets`,
+//! `confine`), who the client is behind other proxies (`peer`), upgraded connections (`tunnel`), idle
+//! connections into sandboxes (`pool`) and access for browsers ([`browser_link`]).
 //!
 //! Speaks HTTP/1.1 only. A request that is forwarded is never parsed by the HTTP library: taking a
 //! message apart and putting it together again, twice, costs more than everything else that is done to
