@@ -1,11 +1,14 @@
 """What osb has beyond the published one, in pipes and scripts."""
 
+import base64
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import threading
+import zlib
 
 from conftest import DEADLINE_SECONDS, IMAGE
 
@@ -318,3 +321,59 @@ def test_sizes_are_numbers_for_programs(osb, shared):
     [usage] = osb.json("stats", shared)
     assert usage["memory_limit_bytes"] == 512 << 20
     assert isinstance(usage["memory_bytes"], int) and isinstance(usage["cpu_percent"], (int, float))
+
+
+FIGURE = """
+class Figure:
+    def _repr_png_(self): import base64; return base64.b64decode('PNG')
+    def _repr_html_(self): return '<table></table>'
+    def __repr__(self): return 'a figure'
+Figure()
+"""
+
+
+def png():
+    """One red pixel."""
+    part = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
+    head = part(b"IHDR", struct.pack(">IIBBBBB", 1, 1, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + part(b"IDAT", zlib.compress(b"\0\xff\0\0")) + part(b"IEND", b"")
+
+
+PNG = base64.b64encode(png()).decode()
+
+
+def test_figures_and_tables_of_code_are_saved(osb, shared, tmp_path):
+    code = FIGURE.replace("PNG", PNG)
+    done = osb("code", shared, "-c", code, cwd=tmp_path)
+    assert done.stdout == "a figure\n"
+    assert "figures/figure-1.png" in done.stderr and "figures/table-1.html" in done.stderr
+    assert (tmp_path / "figures/figure-1.png").read_bytes() == base64.b64decode(PNG)
+    osb("code", shared, "--figures", tmp_path / "own", "-c", code)
+    assert (tmp_path / "own/table-1.html").read_text() == "<table></table>"
+    # Nothing that is there is replaced.
+    osb("code", shared, "-c", code, cwd=tmp_path)
+    assert (tmp_path / "figures/figure-2.png").exists()
+    [result] = osb.json("code", shared, "-c", code)["results"]
+    assert result["image/png"].strip() == PNG and result["text/html"] and result["text/plain"] == "a figure"
+    failed = osb("code", shared, "-o", "json", "-c", "print(1); 1/0", code=1)
+    said = json.loads(failed.stdout)
+    assert said["stdout"] == "1\n" and said["error"]["ename"] == "ZeroDivisionError"
+
+
+def test_figures_are_shown_where_the_terminal_can(osb, shared, tmp_path):
+    code = FIGURE.replace("PNG", PNG)
+    for env, sign in (({"TERM": "xterm-kitty"}, b"\x1b_Ga=T,f=100,m=0;" + PNG.encode()),
+                      ({"TERM_PROGRAM": "iTerm.app"}, b"\x1b]1337;File=inline=1;size="),
+                      ({"TERM": "foot"}, b"\x1bPq\"1;1;1;1")):
+        with osb.at_terminal("code", shared, "--figures", tmp_path, "-c", code, env=env) as shown:
+            shown.expect(sign)
+            assert shown.end() == 0
+    with osb.at_terminal("code", shared, "--figures", tmp_path, "-c", code) as plain:
+        assert plain.end() == 0
+        assert b"\x1b_G" not in plain.screen and b"\x1bP" not in plain.screen
+
+
+def test_a_language_that_the_sandbox_lacks_is_told(osb, shared):
+    assert osb("code", shared, "-l", "bash", "-c", "echo $((40+2))").stdout == "42\n"
+    said = osb("code", shared, "-l", "cobol", "-c", "x", code=1).stderr
+    assert "cobol" in said

@@ -1,5 +1,7 @@
 //! Tools that run commands.
 
+mod text;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -12,9 +14,7 @@ use crate::answer::{Status, status};
 use crate::arguments::{InSandbox, seconds};
 use crate::tool::{Answer, Call, Effect, Entry, Outcome, ToolError, tool};
 
-/// Of each stream at most this much is answered, its beginning and its end: more fills a model's
-/// context and helps nobody. command_logs returns all of it.
-const STREAM_BYTES_MAX: usize = 64 * 1024;
+use text::{head, said, shorten};
 
 /// How often a client is told about a command that prints, and about one that does not.
 const TELL_OUTPUT: Duration = Duration::from_millis(250);
@@ -84,8 +84,10 @@ pub(crate) struct ExecutionAnswer {
     error: Option<ErrorAnswer>,
     /// That it is over; null if it failed.
     complete: Option<Complete>,
-    /// 0 is success; -1 a signal, which a timeout sends.
+    /// 0 is success; -1 a signal, which a timeout sends; null while it runs.
     exit_code: Option<i32>,
+    /// It runs in the background: ask for its end with command_status.
+    running: bool,
     logs: Logs,
     /// Output was left out in the middle: read it with command_logs.
     truncated: bool,
@@ -231,13 +233,7 @@ async fn run(call: Call, arguments: Run) -> Outcome {
         command = command.stdin(text);
     }
     if arguments.background {
-        let id = command.background().await?;
-        let mut output = Output::default();
-        output.push(Event::Started { id });
-        output.push(Event::Completed {
-            took: Some(Duration::ZERO),
-        });
-        return Ok(answer(output));
+        return Ok(begun(command.background().await?));
     }
     let execution = command.stream().await?;
     let output = follow(&call, &sandbox, execution, Undo::Command).await?;
@@ -292,6 +288,26 @@ pub(crate) async fn follow(
     }
 }
 
+/// A command that was started and has not ended: nothing is known of how it will.
+fn begun(id: String) -> Answer {
+    let text = format!(
+        "running in the background, execution_id {id}; command_logs has its output, command_status \
+         says whether it has ended"
+    );
+    Answer::new(&ExecutionAnswer {
+        id: Some(id),
+        execution_count: None,
+        result: Vec::new(),
+        error: None,
+        complete: None,
+        exit_code: None,
+        running: true,
+        logs: Logs::default(),
+        truncated: false,
+    })
+    .with_text(text)
+}
+
 /// An output as it is answered, pictures apart.
 pub(crate) fn answer(output: Output) -> Answer {
     let now = jiff::Timestamp::now().as_millisecond();
@@ -339,7 +355,7 @@ pub(crate) fn answer(output: Output) -> Answer {
         });
     }
     let took = output.took.map_or(0, |took| took.as_millis());
-    Answer::new(&ExecutionAnswer {
+    let answer = ExecutionAnswer {
         id: output.id,
         execution_count: output.count,
         result,
@@ -354,22 +370,13 @@ pub(crate) fn answer(output: Output) -> Answer {
             execution_time_in_millis: u64::try_from(took).unwrap_or(u64::MAX),
         }),
         exit_code,
+        running: false,
         logs,
         truncated,
-    })
-    .with_pictures(pictures)
-}
-
-/// The beginning and the end of a long text.
-fn shorten(text: String) -> (String, bool) {
-    if text.len() <= STREAM_BYTES_MAX {
-        return (text, false);
-    }
-    let head = text.floor_char_boundary(STREAM_BYTES_MAX / 2);
-    let tail = text.ceil_char_boundary(text.len() - STREAM_BYTES_MAX / 2);
-    let left_out = tail - head;
-    let note = format!("\n[... {left_out} bytes left out ...]\n");
-    (format!("{}{note}{}", &text[..head], &text[tail..]), true)
+    };
+    Answer::new(&answer)
+        .with_text(said(&answer))
+        .with_pictures(pictures)
 }
 
 async fn interrupt(call: Call, arguments: Interrupt) -> Outcome {
@@ -394,28 +401,28 @@ async fn logs(call: Call, arguments: ReadLogs) -> Outcome {
     let read = commands.logs(id, arguments.cursor).await?;
     let (content, is_cut) = head(read.text);
     let start = arguments.cursor.unwrap_or(0);
+    let cursor = match is_cut {
+        true => Some(start + content.len() as u64),
+        false => read.cursor,
+    };
+    let stands = match (is_cut, status.running, status.exit_code) {
+        (true, _, _) => format!("there is more: cursor {}", cursor.unwrap_or_default()),
+        (_, true, _) => format!(
+            "still running; read on with cursor {}",
+            cursor.unwrap_or_default()
+        ),
+        (_, false, Some(code)) => format!("ended with exit code {code}"),
+        (_, false, None) => "ended".to_owned(),
+    };
+    let text = format!("{}\n({stands})", content.trim_end_matches('\n'));
     Ok(Answer::new(&LogsAnswer {
-        cursor: if is_cut {
-            Some(start + content.len() as u64)
-        } else {
-            read.cursor
-        },
+        cursor,
         content,
         more: is_cut,
         running: status.running,
         exit_code: status.exit_code,
-    }))
-}
-
-/// As much of the logs as one answer takes; the rest is read with the cursor.
-fn head(mut text: String) -> (String, bool) {
-    // What was not text takes another number of bytes here than there, so that the place of a cut
-    // would not be known.
-    if text.len() <= STREAM_BYTES_MAX || text.contains(char::REPLACEMENT_CHARACTER) {
-        return (text, false);
-    }
-    text.truncate(text.floor_char_boundary(STREAM_BYTES_MAX));
-    (text, true)
+    })
+    .with_text(text.trim_start()))
 }
 
 async fn command_status(call: Call, arguments: Interrupt) -> Outcome {
@@ -436,18 +443,4 @@ async fn list(call: Call, arguments: InSandbox) -> Outcome {
     Ok(Answer::new(&CommandList {
         result: found.into_iter().map(Into::into).collect(),
     }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn long_texts_keep_both_ends() {
-        let text = format!("begin{}end", "ü".repeat(STREAM_BYTES_MAX));
-        let (short, is_cut) = shorten(text);
-        assert!(is_cut && short.len() < STREAM_BYTES_MAX + 100);
-        assert!(short.starts_with("begin") && short.ends_with("end"));
-        assert_eq!(shorten("short".to_owned()), ("short".to_owned(), false));
-    }
 }

@@ -215,7 +215,7 @@ async fn read(call: Call, arguments: Read) -> Outcome {
         (None, first, Some(count)) => {
             let content = files.read_lines(path, first.unwrap_or(1), count).await?;
             let path = arguments.path;
-            return Ok(Answer::new(&ReadAnswer { path, content }));
+            return Ok(read_answer(path, content));
         }
         _ => {
             return Err(ToolError::new(
@@ -235,7 +235,13 @@ async fn read(call: Call, arguments: Read) -> Outcome {
     let bytes = stream.bytes().await?;
     let content = decode(bytes, &arguments.encoding, path)?;
     let path = arguments.path;
-    Ok(Answer::new(&ReadAnswer { path, content }))
+    Ok(read_answer(path, content))
+}
+
+/// A file's text, which the model reads as it is.
+fn read_answer(path: String, content: String) -> Answer {
+    let text = content.clone();
+    Answer::new(&ReadAnswer { path, content }).with_text(text)
 }
 
 fn decode(bytes: Vec<u8>, encoding: &str, path: &str) -> Result<String, ToolError> {

@@ -247,10 +247,17 @@ async fn connect(call: Call, arguments: Connect) -> Outcome {
 }
 
 async fn shown(sandbox: &Sandbox) -> Outcome {
+    let info = sandbox.info().await?;
+    let until = match info.expires_at {
+        Some(at) => format!("until {at}, unless sandbox_renew extends it"),
+        None => "until it is killed".to_owned(),
+    };
+    let text = format!("sandbox_id {}: {}, {until}", info.id, info.status.state);
     Ok(Answer::new(&SandboxAnswer {
         sandbox_id: sandbox.id().to_owned(),
-        info: sandbox.info().await?.into(),
-    }))
+        info: info.into(),
+    })
+    .with_text(text))
 }
 
 async fn kill(call: Call, arguments: OfSandbox) -> Outcome {

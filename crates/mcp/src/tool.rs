@@ -62,6 +62,7 @@ impl From<String> for ToolError {
 /// What a tool returns: a value of its schema, and pictures beside it.
 pub(crate) struct Answer {
     value: Value,
+    text: Option<String>,
     pictures: Vec<ContentBlock>,
 }
 
@@ -69,8 +70,15 @@ impl Answer {
     pub(crate) fn new<T: Serialize>(value: &T) -> Self {
         Self {
             value: serde_json::to_value(value).expect("answers have text keys only"),
+            text: None,
             pictures: Vec::new(),
         }
+    }
+
+    /// What the model reads instead of the value as JSON: the same, in as few words as it takes.
+    pub(crate) fn with_text(mut self, text: impl Into<String>) -> Self {
+        self.text = Some(text.into());
+        self
     }
 
     pub(crate) fn with_pictures(mut self, pictures: Vec<ContentBlock>) -> Self {
@@ -79,7 +87,8 @@ impl Answer {
     }
 
     pub(crate) fn into_result(self) -> CallToolResult {
-        let text = serde_json::to_string_pretty(&self.value).expect("a value is text");
+        // On one line: indentation costs a model's context and says nothing.
+        let text = self.text.unwrap_or_else(|| self.value.to_string());
         let mut content = vec![ContentBlock::text(text)];
         content.extend(self.pictures);
         let mut result = CallToolResult::success(content);

@@ -23,7 +23,7 @@ use crate::config::ConnectionConfig;
 use crate::connect::{Connect, READY_TIMEOUT};
 use crate::create::CreateSandbox;
 use crate::error::{Error, Result};
-use crate::execution;
+use crate::event_stream;
 use crate::inventory::{Images, Volumes};
 use crate::sandbox::Sandbox;
 use crate::transport::{Target, Transport, insert, segment};
@@ -405,7 +405,7 @@ impl Client {
         let tail = tail.map(|tail| tail.to_string());
         let query = QueryWriter::new().optional("tail", tail.as_deref());
         let request = self.target.get(path(id, "/logs")?).query(query.finish());
-        Ok(execution::values(request.send().await?, "a log"))
+        Ok(event_stream::values(request.send().await?, "a log"))
     }
 
     /// Extension: what happens to sandboxes, as it happens; of one sandbox only, and only after
@@ -421,7 +421,7 @@ impl Client {
             .optional("after", after.as_deref());
         let request = self.target.get("/events").query(query.finish());
         let answer = request.send().await?;
-        Ok(execution::values(answer, "events"))
+        Ok(event_stream::values(answer, "events"))
     }
 
     /// Extension: who changed what, newest first.

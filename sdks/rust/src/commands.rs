@@ -135,13 +135,14 @@ impl Commands {
     }
 
     /// Extension: follows a command, also one that runs in the background, from the event after
-    /// `after` on; 0 is from its beginning.
+    /// `after` on; 0 is from its beginning. Behind the last event of a command that has ended there
+    /// is nothing, and the stream ends at once.
     pub async fn follow(&self, id: &str, after: u64) -> Result<Execution> {
         let exec = self.sandbox.exec().await?;
         let query = QueryWriter::new().pair("after", &after.to_string());
         let request = exec.get(format!("/command/{}/events", segment(id)?));
         let answer = request.query(query.finish()).send().await?;
-        Ok(Execution::new(answer, Kind::Command, exec.clone()))
+        Ok(Execution::follow(answer, id, after, exec.clone()))
     }
 
     /// Makes variables part of the environment of every command from now on, by adding them to

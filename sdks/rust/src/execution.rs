@@ -9,17 +9,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use api::exec::command::CommandStatus;
 use api::exec::event::{self, EventKind, ExecutionError};
-use api::frame::{Decoder, EVENT_BYTES_MAX, StreamItem};
+use api::frame::StreamItem;
 use api::query::QueryWriter;
-use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _};
 
 use crate::error::{Error, Result};
-use crate::transport::{self, Target, segment};
-
-/// Longer than any event we send; the published daemon sends whole lines, however long.
-const EVENT_BYTES_LIMIT: usize = 16 * EVENT_BYTES_MAX;
+use crate::event_stream::EventReader;
+use crate::transport::{Target, segment};
 
 /// Attempts to take a broken stream up again without a single event in between: with the growing
 /// waits between them some ten seconds, in which a server restarts.
@@ -171,7 +169,7 @@ pub struct Execution {
 
 impl Execution {
     pub(crate) fn new(answer: reqwest::Response, kind: Kind, target: Target) -> Self {
-        let state = Reading {
+        Self::reading(Reading {
             reader: EventReader::new(answer),
             kind,
             target,
@@ -180,7 +178,26 @@ impl Execution {
             failures: 0,
             ready: VecDeque::new(),
             is_over: false,
-        };
+            tail: None,
+        })
+    }
+
+    /// The events of a command after one of them, which may be its last.
+    pub(crate) fn follow(answer: reqwest::Response, id: &str, after: u64, target: Target) -> Self {
+        Self::reading(Reading {
+            reader: EventReader::new(answer),
+            kind: Kind::Command,
+            target,
+            id: Some(id.to_owned()),
+            last_seq: (after > 0).then_some(after),
+            failures: 0,
+            ready: VecDeque::new(),
+            is_over: false,
+            tail: Some(Tail::default()),
+        })
+    }
+
+    fn reading(state: Reading) -> Self {
         let events = futures_util::stream::unfold(Some(state), |state| async {
             let mut state = state?;
             match state.next().await {
@@ -234,6 +251,15 @@ pub(crate) enum Kind {
     Code,
 }
 
+/// A connection that was asked for what comes after an event.
+#[derive(Default)]
+struct Tail {
+    /// It gave something.
+    has_given: bool,
+    /// The command had ended before it was asked, so that nothing can come later.
+    is_after_end: bool,
+}
+
 struct Reading {
     reader: EventReader,
     kind: Kind,
@@ -244,6 +270,8 @@ struct Reading {
     failures: u32,
     ready: VecDeque<Event>,
     is_over: bool,
+    /// Nothing where this is the connection that the execution began with.
+    tail: Option<Tail>,
 }
 
 impl Reading {
@@ -264,11 +292,35 @@ impl Reading {
             match frames {
                 Ok(Some(frames)) => self.take(frames)?,
                 Ok(None) if self.is_over => return Ok(None),
+                Ok(None) if self.has_no_more().await => return Ok(None),
                 Ok(None) => self.resume(None).await?,
                 Err(error @ Error::Connection { .. }) => self.resume(Some(error)).await?,
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Whether the command had ended before it was asked for more, and had no more. One that ends
+    /// between its last answer and this question is asked for more once again.
+    async fn has_no_more(&mut self) -> bool {
+        let Some(tail) = &self.tail else { return false };
+        if tail.has_given {
+            return false;
+        }
+        if tail.is_after_end {
+            return true;
+        }
+        let Some(Ok(id)) = self.id.as_deref().map(segment) else {
+            return false;
+        };
+        let asked = self.target.get(format!("/command/status/{id}"));
+        let status: Result<CommandStatus> = asked.json_answer().await;
+        let is_after_end = status.is_ok_and(|status| !status.running);
+        self.tail = Some(Tail {
+            has_given: false,
+            is_after_end,
+        });
+        false
     }
 
     fn take(&mut self, items: Vec<StreamItem>) -> Result<()> {
@@ -294,6 +346,9 @@ impl Reading {
             }
             self.last_seq = Some(seq);
             self.failures = 0;
+        }
+        if let Some(tail) = &mut self.tail {
+            tail.has_given |= event.kind != EventKind::Ping;
         }
         let text = event.text.unwrap_or_default();
         let text = match (event.seq, self.kind) {
@@ -345,7 +400,9 @@ impl Reading {
             message: message.to_owned(),
             source: source.map(Box::new),
         };
-        let (Some(id), Some(last), Kind::Command) = (&self.id, self.last_seq, self.kind) else {
+        // What was followed from its beginning may break before its first event.
+        let last = self.last_seq.or(self.tail.as_ref().map(|_| 0));
+        let (Some(id), Some(last), Kind::Command) = (&self.id, last, self.kind) else {
             let message = "the connection ended before the last event, and this kind of stream \
                            cannot be taken up again";
             return Err(broken(self.what(), message, cause));
@@ -362,6 +419,11 @@ impl Reading {
             match request.send().await {
                 Ok(answer) => {
                     self.reader = EventReader::new(answer);
+                    let is_after_end = self.tail.take().is_some_and(|tail| tail.is_after_end);
+                    self.tail = Some(Tail {
+                        has_given: false,
+                        is_after_end,
+                    });
                     return Ok(());
                 }
                 Err(error) if error.is_retryable() => cause = Some(error),
@@ -380,94 +442,4 @@ impl Reading {
             cause,
         ))
     }
-}
-
-/// The bytes of one connection as events.
-struct EventReader {
-    answer: reqwest::Response,
-    decoder: Decoder,
-    is_finished: bool,
-}
-
-impl EventReader {
-    fn new(answer: reqwest::Response) -> Self {
-        Self {
-            answer,
-            decoder: Decoder::new(EVENT_BYTES_LIMIT),
-            is_finished: false,
-        }
-    }
-
-    /// The next events; `None` at the end of the connection.
-    async fn frames(&mut self) -> Result<Option<Vec<StreamItem>>> {
-        if self.is_finished {
-            return Ok(None);
-        }
-        let unreadable = |error: api::frame::DecodeError| Error::Unreadable {
-            what: "an event stream".to_owned(),
-            message: error.to_string(),
-        };
-        let mut items = Vec::new();
-        match self.piece().await? {
-            Some(piece) => {
-                let mut rest: &[u8] = &piece;
-                while let Some(frame) = self.decoder.next(&mut rest).map_err(unreadable)? {
-                    items.push(frame.item().map_err(unreadable)?);
-                }
-            }
-            None => {
-                self.is_finished = true;
-                // Half an event at the end of a broken connection comes again when resumed.
-                if let Ok(Some(frame)) = self.decoder.finish()
-                    && let Ok(item) = frame.item()
-                {
-                    items.push(item);
-                }
-            }
-        }
-        Ok(Some(items))
-    }
-
-    async fn piece(&mut self) -> Result<Option<Bytes>> {
-        let url = self.answer.url().path().to_owned();
-        let piece = self.answer.chunk().await;
-        piece.map_err(|error| transport::unreachable(url, error))
-    }
-}
-
-/// A stream of JSON values of one type: metrics and lifecycle events.
-pub(crate) fn values<T: serde::de::DeserializeOwned + Send + 'static>(
-    answer: reqwest::Response,
-    what: &'static str,
-) -> impl Stream<Item = Result<T>> + Send {
-    struct State<T> {
-        answer: reqwest::Response,
-        decoder: Decoder,
-        ready: VecDeque<T>,
-    }
-    let state = State {
-        answer,
-        decoder: Decoder::new(EVENT_BYTES_LIMIT),
-        ready: VecDeque::new(),
-    };
-    futures_util::stream::try_unfold(state, move |mut state| async move {
-        loop {
-            if let Some(value) = state.ready.pop_front() {
-                return Ok(Some((value, state)));
-            }
-            let url = state.answer.url().path().to_owned();
-            let piece = state.answer.chunk().await;
-            let Some(piece) = piece.map_err(|error| transport::unreachable(url, error))? else {
-                return Ok(None);
-            };
-            let unreadable = |error: api::frame::DecodeError| Error::Unreadable {
-                what: what.to_owned(),
-                message: error.to_string(),
-            };
-            let mut rest: &[u8] = &piece;
-            while let Some(frame) = state.decoder.next(&mut rest).map_err(unreadable)? {
-                state.ready.push_back(frame.json().map_err(unreadable)?);
-            }
-        }
-    })
 }

@@ -12,7 +12,7 @@ use http::HeaderValue;
 use crate::client::Client;
 use crate::contents::{ByteStream, Contents};
 use crate::error::Result;
-use crate::execution;
+use crate::event_stream;
 use crate::transport::segment;
 
 const TAR: HeaderValue = HeaderValue::from_static("application/x-tar");
@@ -65,7 +65,7 @@ impl Images {
         let call = self.client.target().post("/images/pull").json(request);
         // A registry may think about its first answer for long.
         let answer = call.timeout(None).send().await?;
-        Ok(execution::values(answer, "the progress of a download"))
+        Ok(event_stream::values(answer, "the progress of a download"))
     }
 
     /// Brings images to the server from an archive: an OCI layout, `docker save`, or a root

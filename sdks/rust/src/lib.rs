@@ -36,6 +36,7 @@ mod contents;
 mod create;
 mod egress;
 mod error;
+mod event_stream;
 mod execution;
 mod files;
 mod inventory;

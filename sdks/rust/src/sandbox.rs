@@ -22,7 +22,7 @@ use crate::connect::Connect;
 use crate::create::CreateSandbox;
 use crate::egress::{CredentialVault, Egress};
 use crate::error::Result;
-use crate::execution;
+use crate::event_stream;
 use crate::files::Files;
 use crate::pty::Terminals;
 use crate::sessions::Sessions;
@@ -159,7 +159,7 @@ impl Sandbox {
     ) -> Result<impl Stream<Item = Result<Metrics>> + Send + use<>> {
         let exec = self.exec().await?;
         let answer = exec.get("/metrics/watch").send().await?;
-        Ok(execution::values(answer, "metrics"))
+        Ok(event_stream::values(answer, "metrics"))
     }
 
     /// Whether the daemon in it answers.

@@ -78,6 +78,9 @@ async def commands(session, one):
         "command_run", sandbox_id=one, command="echo begun; touch /tmp/begun; exec sleep 600", background=True)
     # An interrupt at once could come before the first word.
     await session.call("command_run", sandbox_id=one, command="until [ -e /tmp/begun ]; do :; done")
+    # It has not ended: nobody knows its code.
+    assert background["running"] is True
+    assert background["exit_code"] is None and background["complete"] is None
     named = {"sandbox_id": one, "execution_id": background["id"]}
     assert (await session.call("command_status", **named))["running"] is True
     listed = await session.call("command_list", sandbox_id=one)
@@ -206,6 +209,31 @@ async def test_progress_and_cancellation(server, transport):
             "command_run", sandbox_id=one, timeout_seconds=20,
             command="tail --pid=$(cat /tmp/pid) -f /dev/null; echo gone")
         assert gone["logs"]["stdout"][0]["text"] == "gone\n", gone
+        await session.call("sandbox_kill", sandbox_id=one)
+
+
+async def test_answers_are_what_a_model_needs_to_read(server):
+    async with stdio(server) as session:
+        made = await session.answer("sandbox_create", image=IMAGE)
+        one = made.structured_content["sandbox_id"]
+        assert one in made.content[0].text and len(made.content[0].text) < 200, made.content
+
+        async def read(tool, **arguments):
+            return (await session.answer(tool, sandbox_id=one, **arguments)).content[0].text
+
+        assert await read("code_run", code="sum(range(10))") == "45"
+        assert await read("command_run", command="echo out") == "out"
+        assert await read("command_run", command="true") == "done; it printed nothing"
+        failed = await read("command_run", command="echo out; echo err >&2; exit 3")
+        assert failed == "out\nstderr: err\nexit code 3"
+        assert "ZeroDivisionError" in await read("code_run", code="1 / 0")
+        begun = await read("command_run", command="exec sleep 600", background=True)
+        assert begun.startswith("running in the background, execution_id ")
+        execution = begun.split()[5].rstrip(";")
+        assert "still running" in await read("command_logs", execution_id=execution)
+        assert "exit" not in begun
+        await session.call("file_write", sandbox_id=one, path="/tmp/f", content="a\nb\n")
+        assert await read("file_read", path="/tmp/f") == "a\nb\n"
         await session.call("sandbox_kill", sandbox_id=one)
 
 

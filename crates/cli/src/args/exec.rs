@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use super::Pair;
 use super::sandbox::Create;
-use super::{Language, Pair};
+pub use crate::commands::Choice as Graphics;
 use crate::duration;
 use crate::terminal::DetachKeys;
 
@@ -260,15 +261,23 @@ pub struct Code {
     /// Make a sandbox from this image, and remove it at the end.
     #[arg(long, value_name = "IMAGE", conflicts_with = "sandbox_id")]
     pub image: Option<String>,
-    /// Language.
-    #[arg(short, long, value_enum, default_value_t = Language::Python)]
-    pub language: Language,
+    /// Language: python, bash, javascript, typescript, java, go, or any other that the sandbox has
+    /// a Jupyter kernel for.
+    #[arg(short, long, value_name = "NAME", default_value = "python")]
+    pub language: String,
     /// Run this and end.
     #[arg(short = 'c', long, value_name = "CODE", allow_hyphen_values = true)]
     pub code: Option<String>,
     /// Run this file and end; - is standard input.
     #[arg(short, long, value_name = "PATH", conflicts_with = "code")]
     pub file: Option<PathBuf>,
+    /// Where figures and tables are saved: figure-1.png, table-1.html and so on. `figures` below
+    /// the current directory when none is named.
+    #[arg(long, value_name = "DIRECTORY")]
+    pub figures: Option<PathBuf>,
+    /// Whether and how figures are also shown at the terminal.
+    #[arg(long, value_enum, default_value = "auto", value_name = "HOW")]
+    pub graphics: Graphics,
     /// Go on in this context instead of a new one, and leave it.
     #[arg(long, value_name = "ID")]
     pub context: Option<String>,

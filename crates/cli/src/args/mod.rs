@@ -14,7 +14,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 
 use crate::output::Format;
 
@@ -216,37 +216,5 @@ impl Pair {
             .iter()
             .map(|pair| (pair.key.clone(), pair.value.clone()));
         (!pairs.is_empty()).then(|| map.collect())
-    }
-}
-
-/// Languages that `osb code` takes; the sandbox decides which of them it has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-#[value(rename_all = "lower")]
-pub enum Language {
-    /// Python.
-    Python,
-    /// Bash.
-    Bash,
-    /// JavaScript.
-    JavaScript,
-    /// TypeScript.
-    TypeScript,
-    /// Java.
-    Java,
-    /// Go.
-    Go,
-}
-
-impl Language {
-    /// As the protocol names it.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Python => "python",
-            Self::Bash => "bash",
-            Self::JavaScript => "javascript",
-            Self::TypeScript => "typescript",
-            Self::Java => "java",
-            Self::Go => "go",
-        }
     }
 }

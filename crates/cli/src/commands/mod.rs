@@ -29,6 +29,8 @@ mod template;
 mod vault;
 mod version;
 
+pub use code::Choice;
+
 use crate::app::App;
 use crate::args::Command;
 use crate::error::Error;

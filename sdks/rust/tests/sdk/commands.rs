@@ -11,6 +11,9 @@ use opensandbox::{Ending, Event};
 use crate::sandbox;
 use crate::server::Server;
 
+/// No command of these tests has so many events.
+const LATER_THAN_ANY: u64 = 1_000_000;
+
 pub(crate) async fn output_codes_and_signals(server: Arc<Server>) {
     let sandbox = sandbox(&server.client()).await;
     let commands = sandbox.commands();
@@ -95,6 +98,12 @@ pub(crate) async fn background_logs_and_interrupt(server: Arc<Server>) {
     let output = followed.output().await.unwrap();
     assert!(!output.is_success());
     assert!(!commands.status(&id).await.unwrap().running);
+    // Behind the last event there is nothing, and nothing is waited for: giving up took 13 s.
+    let nothing = async { commands.follow(&id, LATER_THAN_ANY).await?.output().await };
+    let nothing = tokio::time::timeout(Duration::from_secs(5), nothing).await;
+    let nothing = nothing.expect("the stream ends").unwrap();
+    assert_eq!((nothing.stdout.as_str(), nothing.error), ("", None));
+
     let again = commands.interrupt(&id).await.unwrap_err();
     assert_eq!(again.status().unwrap().as_u16(), 409, "{again}");
 

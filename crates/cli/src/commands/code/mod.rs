@@ -1,5 +1,7 @@
 //! `osb code`: an interpreter in a sandbox, line by line at a terminal, or a whole program.
 
+mod figures;
+mod graphics;
 mod line;
 mod prompt;
 mod whole;
@@ -7,16 +9,21 @@ mod whole;
 use std::io::{self, IsTerminal as _, Read as _};
 use std::path::Path;
 
-use opensandbox::{Event, RunCode, Sandbox};
+use opensandbox::{Event, Output, RunCode, Sandbox};
 
+use super::lifetime::Lifetime;
 use super::{DONE, Outcome, create};
 use crate::app::App;
 use crate::args::exec::Code;
 use crate::args::sandbox::Create;
 use crate::error::Error;
 use crate::interrupts::{INTERRUPTED, Interrupts};
-use crate::output::{Message, Printer};
+use crate::model;
+use crate::output::{Format, Message, Printer, Record, Value};
 
+use figures::Figures;
+pub use graphics::Choice;
+use graphics::Graphics;
 use prompt::{Asked, Prompt};
 
 /// The code ended with an exception.
@@ -41,10 +48,7 @@ async fn in_sandbox(app: &App, args: &Code, sandbox: &Sandbox) -> Outcome {
     let (context, is_own) = match &args.context {
         Some(id) => (id.clone(), false),
         None => {
-            let made = sandbox
-                .code()
-                .create_context(args.language.as_str(), None)
-                .await?;
+            let made = sandbox.code().create_context(&args.language, None).await?;
             (made.id.to_string(), true)
         }
     };
@@ -53,15 +57,24 @@ async fn in_sandbox(app: &App, args: &Code, sandbox: &Sandbox) -> Outcome {
         sandbox,
         context: &context,
         printer: app.printer(),
+        figures: Figures::new(
+            args.figures.as_deref(),
+            Graphics::of(args.graphics),
+            app.printer(),
+        ),
     };
-    let outcome = match program {
-        Some(code) => evaluator.run(&code, &mut interrupts).await,
-        None => {
-            evaluator
-                .converse(args.language.as_str(), &mut interrupts)
-                .await
+    let work = async {
+        match program {
+            Some(code) if matches!(evaluator.printer.format(), Format::Json | Format::Yaml) => {
+                evaluator.data(&code, &mut interrupts).await
+            }
+            Some(code) => evaluator.run(&code, &mut interrupts).await,
+            None => evaluator.converse(&args.language, &mut interrupts).await,
         }
     };
+    let lifetime = Lifetime::new(sandbox, true);
+    let tell = |text: &str| drop(evaluator.printer.note(Message::Warning, text));
+    let outcome = lifetime.during(tell, work).await;
     if is_own {
         // The context goes with its sandbox at the latest.
         let _ = sandbox.code().delete_context(&context).await;
@@ -98,6 +111,7 @@ struct Evaluator<'a> {
     sandbox: &'a Sandbox,
     context: &'a str,
     printer: Printer,
+    figures: Figures,
 }
 
 impl Evaluator<'_> {
@@ -123,15 +137,9 @@ impl Evaluator<'_> {
                 }
             };
             match event.transpose()? {
-                Some(Event::Stdout(text)) => print(io::stdout(), &text)?,
-                Some(Event::Stderr(text)) => print(io::stderr(), &text)?,
-                Some(Event::Result(result)) => {
-                    let forms: Vec<&str> = result.by_type.keys().map(String::as_str).collect();
-                    match result.text() {
-                        Some(text) => self.printer.text(text)?,
-                        None => self.printer.text(&format!("<{}>", forms.join(", ")))?,
-                    }
-                }
+                Some(Event::Stdout(text)) => self.printed(print(io::stdout(), &text)).await?,
+                Some(Event::Stderr(text)) => self.printed(print(io::stderr(), &text)).await?,
+                Some(Event::Result(result)) => self.figures.show(&result)?,
                 Some(Event::Error(error)) => {
                     exit = EXCEPTION;
                     let text = if error.traceback.is_empty() {
@@ -147,8 +155,55 @@ impl Evaluator<'_> {
         }
     }
 
+    /// Whoever reads what the code prints is gone: it would run on for nobody.
+    async fn printed(&self, printed: io::Result<()>) -> io::Result<()> {
+        if printed.is_err() {
+            let _ = self.sandbox.code().interrupt(self.context).await;
+        }
+        printed
+    }
+
+    /// Runs code to its end and prints everything that it gave, for programs.
+    async fn data(&self, code: &str, interrupts: &mut Interrupts) -> Outcome {
+        let mut execution = self.cell(code).stream().await?;
+        let mut output = Output::default();
+        loop {
+            let event = tokio::select! {
+                event = execution.next() => event,
+                code = interrupts.next() => {
+                    // Code that has ended by now needs no interrupt.
+                    let _ = self.sandbox.code().interrupt(self.context).await;
+                    return Ok(code);
+                }
+            };
+            match event.transpose()? {
+                Some(event) => output.push(event),
+                None => break,
+            }
+        }
+        let exit = if output.error.is_some() {
+            EXCEPTION
+        } else {
+            DONE
+        };
+        let results = output.results.iter().map(|result| {
+            let forms = result.by_type.iter();
+            forms.fold(Record::new(), |record, (form, content)| {
+                record.with(form, content)
+            })
+        });
+        let record = Record::new()
+            .with("stdout", output.stdout)
+            .with("stderr", output.stderr)
+            .with("results", results.collect::<Vec<Record>>())
+            .with("error", output.error.as_ref().map(model::snake))
+            .with("execution_count", output.count);
+        self.printer.data(Value::Record(record))?;
+        Ok(exit)
+    }
+
     /// Reads and runs until the input ends, or this program is told to.
-    async fn converse(&self, language: &'static str, interrupts: &mut Interrupts) -> Outcome {
+    async fn converse(&self, language: &str, interrupts: &mut Interrupts) -> Outcome {
         let hello = format!(
             "{language} in sandbox {}; Ctrl-C interrupts, Ctrl-D leaves",
             self.sandbox.id()

@@ -30,7 +30,7 @@ pub(super) enum Asked {
 
 /// A prompt at the terminal.
 pub(super) struct Prompt {
-    language: &'static str,
+    language: String,
     paint: Paint,
     typed: mpsc::Receiver<Vec<u8>>,
     keys: Keys,
@@ -45,11 +45,11 @@ pub(super) struct Prompt {
 }
 
 impl Prompt {
-    pub(super) fn new(language: &'static str, paint: Paint) -> io::Result<Self> {
+    pub(super) fn new(language: &str, paint: Paint) -> io::Result<Self> {
         let can_edit = std::env::var_os("TERM").is_some_and(|kind| kind != "dumb");
         let raw = can_edit.then(Raw::keys).transpose()?;
         Ok(Self {
-            language,
+            language: language.to_owned(),
             paint,
             typed: terminal::input(),
             keys: Keys::default(),
@@ -120,7 +120,7 @@ impl Prompt {
         self.block.push('\n');
         if self.block.trim().is_empty() {
             self.block.clear();
-        } else if is_whole(self.language, &self.block) {
+        } else if is_whole(&self.language, &self.block) {
             return Ok(Some(std::mem::take(&mut self.block)));
         }
         self.draw()?;
