@@ -1,0 +1,35 @@
+package dev.osb;
+
+import dev.osb.wire.CreatePtyRequest;
+import dev.osb.wire.CreatePtyResponse;
+import java.util.concurrent.CompletableFuture;
+
+/** The terminals of a sandbox. */
+public final class Terminals {
+    private final Sandbox sandbox;
+
+    Terminals(Sandbox sandbox) {
+        this.sandbox = sandbox;
+    }
+
+    /** Makes a terminal with an interactive shell. */
+    public Terminal create() {
+        return create(null, null);
+    }
+
+    /** Makes a terminal: this shell text instead of an interactive shell, and in this directory, unless these are null. */
+    public Terminal create(String command, String cwd) {
+        return Task.await(createAsync(command, cwd));
+    }
+
+    /** {@link #create(String, String)} without blocking. */
+    public CompletableFuture<Terminal> createAsync(String command, String cwd) {
+        Call call = Call.post("/pty").json(new CreatePtyRequest(command, cwd));
+        return sandbox.exec(exec -> exec.json(call, json -> get(CreatePtyResponse.fromJson(json).sessionId())));
+    }
+
+    /** A terminal by its id, without any request. */
+    public Terminal get(String id) {
+        return new Terminal(sandbox, id);
+    }
+}
