@@ -134,6 +134,7 @@ test-sdks: build ## Every scenario of sdks/conformance, in every language with r
 	sdks/typescript/test/run --all
 	sdks/csharp/test/run
 	sdks/go/test/run --all
+	sdks/java/test/run
 
 .PHONY: bench-sdks
 bench-sdks: build ## The SDKs beside the published ones of the same language, at one server (root).
@@ -141,6 +142,7 @@ bench-sdks: build ## The SDKs beside the published ones of the same language, at
 	sdks/typescript/bench/run
 	sdks/csharp/bench/run
 	sdks/go/bench/run
+	sdks/java/bench/run
 
 .PHONY: test-examples
 test-examples: build ## Every program of examples/ prints what it says (root).
