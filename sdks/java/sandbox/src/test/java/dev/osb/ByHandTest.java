@@ -86,7 +86,8 @@ class ByHandTest {
         });
         assertEquals("healthy", client.health().status());
         assertEquals(3, requests.get(), "reading is repeated");
-        assertEquals("BUSY", assertThrows(ApiException.class, () -> client.create("host")).code());
+        ApiException busy = assertThrows(ApiException.class, () -> client.create("host"));
+        assertEquals(List.of("BUSY", Duration.ZERO), List.of(busy.code(), busy.retryAfter()));
         assertEquals(4, requests.get(), "making is not");
         assertThrows(ApiException.class, () -> client.create("host", new CreateOptions().idempotencyKey("k")));
         assertEquals(8, requests.get(), "except by a key that makes it safe");

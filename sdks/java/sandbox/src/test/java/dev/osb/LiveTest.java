@@ -132,6 +132,29 @@ class LiveTest {
     }
 
     @Test
+    void aWrongKeyIsSaidToBeWrong() {
+        Client stranger = new Client(ConnectionConfig.builder().domain(server.address()).apiKey("wrong").build());
+        assertTrue(assertThrows(ApiException.class, () -> stranger.create("host")).isUnauthorized());
+    }
+
+    @Test
+    void aTunnelIsAByteStreamInBothDirections() throws IOException {
+        try (Sandbox sandbox = client.create("host")) {
+            Execution listening = sandbox.commands().start("python3 -uc \"import socket; s=socket.create_server(('127.0.0.1',7000)); print('up'); c,_=s.accept(); "
+                + "c.sendall(b''.join(iter(lambda: c.recv(100), b''))[::-1]); c.close()\"");
+            while (!(listening.next() instanceof ExecutionEvent.Stdout)) continue;
+            try (Tunnel tunnel = sandbox.tunnel(7000)) {
+                tunnel.output().write("abcd".getBytes(StandardCharsets.US_ASCII));
+                tunnel.finishOutput();
+                assertEquals("dcba", new String(tunnel.input().readAllBytes(), StandardCharsets.US_ASCII));
+            }
+            List<ExecutionEvent> rest = new ArrayList<>();
+            listening.forEachAsync(rest::add).join();
+            assertEquals(ExecutionEvent.Completed.class, rest.get(rest.size() - 1).getClass());
+        }
+    }
+
+    @Test
     void filesAreTextBytesAndStreams() {
         try (Sandbox sandbox = client.create("host")) {
             Files files = sandbox.files();
@@ -268,7 +291,8 @@ class LiveTest {
             assertTrue(sandbox.renew(Duration.ofMinutes(15)).isAfter(Instant.now()));
             var filter = new SandboxFilter().metadata("case", "all").states("Running").pageSize(1);
             assertEquals(List.of(sandbox.id()), client.list(filter).stream().map(info -> info.id()).toList());
-            assertThrows(TimedOutException.class, () -> sandbox.waitForState("Paused", Duration.ofMillis(200)));
+            Duration limit = Duration.ofMillis(200);
+            assertEquals(limit, assertThrows(TimedOutException.class, () -> sandbox.waitForState("Paused", limit)).after());
             assertTrue(sandbox.metrics().cpuCount() > 0);
             assertNotNull(sandbox.diagnosticLogs("all").content());
             assertNotNull(sandbox.diagnosticEvents("all").content());

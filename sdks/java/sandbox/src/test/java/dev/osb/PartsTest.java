@@ -150,11 +150,29 @@ class PartsTest {
         assertEquals(List.of("https://b/v1", "https", true), List.of(given.baseUrl(), given.scheme(), given.useServerProxy()));
         assertThrows(ConfigException.class, () -> ConnectionConfig.builder().readEnvironment(Map.of("OPEN_SANDBOX_PROTOCOL", "ftp")::get));
         assertEquals("https://example.com", ConnectionConfig.builder().domain("https://example.com/").build().rootUrl());
-        assertThrows(ConfigException.class, () -> ConnectionConfig.fromFile(Path.of("/no/such/file")));
+        ConfigException missing = assertThrows(ConfigException.class, () -> ConnectionConfig.fromFile(Path.of("/no/such/file")));
+        assertEquals("/no/such/file", missing.origin());
+        assertEquals("me/1", ConnectionConfig.builder().userAgent("me/1").build().userAgent());
         assertTrue(ConnectionConfig.defaultFile().endsWith("config.toml"));
         for (String domain : List.of("", "a b")) assertThrows(ConfigException.class, () -> ConnectionConfig.builder().domain(domain).build());
         var following = java.net.http.HttpClient.newBuilder().followRedirects(java.net.http.HttpClient.Redirect.ALWAYS).build();
         assertThrows(InvalidArgumentException.class, () -> ConnectionConfig.builder().httpClient(following));
+    }
+
+    @Test
+    void whatASandboxShouldHaveIsInItsRequest() {
+        CreateOptions options = new CreateOptions().renewOnAccess(Duration.ofSeconds(90)).resourceRequests(Map.of("cpu", "100m"))
+            .volume(Volumes.host("code", "/srv/code", "/code")).healthCheckInterval(Duration.ofMillis(50));
+        var request = options.copy().request(SandboxSource.image("private", "user", "secret"));
+        assertEquals(Map.of("access.renew.extend.seconds", "90"), request.extensions());
+        assertEquals(Map.of("cpu", "100m"), request.resourceRequests());
+        assertEquals("/srv/code", request.volumes().get(0).host().path());
+        assertEquals("user", request.image().auth().username());
+        assertEquals(600L, request.timeout());
+        assertEquals(Duration.ofMillis(50), new ReadyOptions().healthCheckInterval(Duration.ofMillis(50)).healthCheckInterval);
+        assertThrows(InvalidArgumentException.class, () -> new CreateOptions().lifetime(Duration.ZERO).request(SandboxSource.image("x")));
+        var template = new CreateOptions().request(SandboxSource.template("t"));
+        assertNull(template.resourceLimits(), "a template says by itself what its sandboxes may use");
     }
 
     @Test
@@ -167,6 +185,7 @@ class PartsTest {
         assertEquals("*x*", new RichResult(Map.of("text/markdown", "*x*"), null).markdown());
         RichResult table = new RichResult(Map.of("text/html", "<TABLE><tr><th>a</th></tr><tr><td>1 &lt; &#50;&unknown;</td></tr></TABLE>"), null);
         assertEquals(List.of(List.of("a"), List.of("1 < 2&unknown;")), table.table());
+        assertTrue(table.html().startsWith("<TABLE>"));
         assertEquals("x", new RichResult(Map.of("text/latex", "x"), null).get("text/latex"));
     }
 }
