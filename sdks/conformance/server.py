@@ -41,6 +41,8 @@ class Server:
         self.port = self.reserved.getsockname()[1]
         self.host_paths = self.home / "shared"
         self.host_paths.mkdir()
+        # Root in a sandbox is nobody of this machine there.
+        self.host_paths.chmod(0o777)
         self.log = self.home / "server.log"
         self.process = None
         (self.home / "config.toml").write_text(

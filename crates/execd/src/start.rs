@@ -28,7 +28,7 @@ use crate::process::{DEFAULT_PATH, Processes};
 use crate::pty::Ptys;
 use crate::session::Sessions;
 use crate::state::Shared;
-use crate::sys::spawn::Restore;
+use crate::sys::spawn::{OomScore, Restore};
 use crate::{code, init, log, sys};
 
 /// Descriptors the daemon wants: all commands, sessions, terminals and connections at
@@ -189,7 +189,7 @@ fn share(options: &Options, given: Option<&BTreeMap<String, String>>) -> Result<
     environment.set(ENVS_VARIABLE, &options.envs_file);
     let restore = Restore {
         open_files: raise_open_files(),
-        is_oom_protected: options.init && protect_from_oom(),
+        oom_score: options.init.then(children_oom_score).flatten(),
     };
     Ok(Shared {
         environment,
@@ -222,12 +222,22 @@ fn raise_open_files() -> Option<(u64, u64)> {
     Some((soft, hard))
 }
 
-/// When the sandbox runs out of memory the workload must go, not the daemon that reports
-/// it. Allowed only with privilege, or done before by who started the sandbox.
-fn protect_from_oom() -> bool {
+/// What children have as their score for the OOM killer: when the sandbox runs out of memory the
+/// workload must go, not the daemon that reports it. The daemon takes the protection that it may
+/// have; where it may have none, as in a sandbox whose processes all go before the machine's own,
+/// its children go before it, which needs no privilege.
+fn children_oom_score() -> Option<OomScore> {
     const FILE: &str = "/proc/self/oom_score_adj";
-    std::fs::write(FILE, OOM_SCORE).is_ok()
-        || std::fs::read_to_string(FILE).is_ok_and(|score| score.trim_start().starts_with('-'))
+    /// More than any share of the limit that the daemon itself could use.
+    const BEFORE_THE_DAEMON: i16 = 500;
+    if std::fs::write(FILE, OOM_SCORE).is_ok() {
+        return Some(OomScore::new(0));
+    }
+    let own: i16 = std::fs::read_to_string(FILE).ok()?.trim().parse().ok()?;
+    Some(match own {
+        ..0 => OomScore::new(0),
+        own => OomScore::new(own.saturating_add(BEFORE_THE_DAEMON)),
+    })
 }
 
 fn read_token(options: &Options) -> Result<Token, Error> {

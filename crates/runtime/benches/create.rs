@@ -3,7 +3,8 @@
 //! machine is busy. `make bench-create` runs it; it needs root and a release build of execd.
 //!
 //! From the request to the first byte of execd's answer, with a warm image and nothing made in
-//! advance but network slots and cgroup directories. Prints a table; asserts nothing.
+//! advance but network slots and cgroup directories. Prints a table; asserts nothing. With the
+//! argument `quick` it ends after one sandbox at a time: enough to compare two builds.
 
 #![expect(clippy::print_stdout, reason = "printing is what a benchmark is for")]
 #![expect(clippy::print_stderr, reason = "printing is what a benchmark is for")]
@@ -58,6 +59,9 @@ async fn measure() {
     let ours = sequential(&backend, &image()).await;
     print_row("ours: request to answer", &ours.create, &bare);
     print_row("ours: delete, caller's time", &ours.delete, &bare);
+    if std::env::args().any(|argument| argument == "quick") {
+        return;
+    }
     let beside = |what: &str, theirs: Option<Vec<Duration>>| {
         if let Some(theirs) = theirs {
             print_row(what, &theirs, &bare);

@@ -166,6 +166,7 @@ fn make_ready(config: &Config, layout: &Layout) -> Result<Ready, Error> {
         .map_err(|error| unavailable(&error))?;
     let cgroups = cgroup::Config {
         ready: config.ready_cgroups,
+        limits: config.default_limits.clone(),
         ..cgroup::Config::new(&config.data_dir)
     };
     let tree = cgroup::Tree::open(cgroups).map_err(|error| unavailable(&error))?;

@@ -27,6 +27,37 @@ pub struct Config {
     pub default_limits: Limits,
     /// Cgroup directories kept ready.
     pub ready_cgroups: usize,
+    /// Sandboxes that the machine is to hold at once; the doctor examines its settings by it.
+    pub planned_sandboxes: u32,
+    /// Who root in a sandbox is in directories of the host.
+    pub host_path_root: HostPathRoot,
+}
+
+/// What a sandbox has that asks for nothing, so that none can take the machine from the others.
+pub const DEFAULT_LIMITS: Limits = Limits {
+    // What published clients ask for by themselves.
+    cpu_millis: Some(1_000),
+    memory_bytes: Some(2 << 30),
+    // A runaway loop of forks meets a limit before it meets the machine's; builds with hundreds of
+    // threads still fit.
+    pids: Some(4_096),
+    // Databases ask for this many; the machine has one number for all (fs.file-max).
+    open_files: Some(65_536),
+    disk_bytes: None,
+    gpus: None,
+};
+
+/// Who root in a sandbox is in a directory of the host that it mounts. The other users of the
+/// sandbox are ids there that no account of the host has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HostPathRoot {
+    /// The directory's owner and group; where those are root's, ids that no account has.
+    #[default]
+    Owner,
+    /// The directory's owner and group; where those are root's, this id.
+    OwnerOr(u32),
+    /// The host's root: what a sandbox leaves there acts for root, set-user-id programs included.
+    Root,
 }
 
 impl Config {
@@ -45,13 +76,10 @@ impl Config {
             execd_port: api::exec::PORT,
             images: image::Config::default(),
             network: net::Config::new(&data_dir),
-            default_limits: Limits {
-                // A runaway loop of forks meets a limit before it meets the machine's; builds
-                // with hundreds of threads still fit.
-                pids: Some(4096),
-                ..Limits::default()
-            },
+            default_limits: DEFAULT_LIMITS,
             ready_cgroups: cgroup::Config::new(&data_dir).ready,
+            planned_sandboxes: 100,
+            host_path_root: HostPathRoot::default(),
             data_dir,
         })
     }

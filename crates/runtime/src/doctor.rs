@@ -5,11 +5,13 @@
 
 mod host;
 mod kernel;
+mod shared;
 #[cfg(test)]
 mod tests;
 
 use std::path::PathBuf;
 
+use lifecycle::backend::Limits;
 use lifecycle::doctor::{Check, Report, Section, Status};
 
 use crate::net;
@@ -23,6 +25,10 @@ pub struct Settings {
     pub execd: PathBuf,
     /// Addresses and ids of the sandboxes.
     pub network: net::Config,
+    /// What a sandbox may use.
+    pub limits: Limits,
+    /// Sandboxes that the machine is to hold at once.
+    pub planned_sandboxes: u32,
 }
 
 impl From<&crate::Config> for Settings {
@@ -31,6 +37,8 @@ impl From<&crate::Config> for Settings {
             data_dir: config.data_dir.clone(),
             execd: config.execd.clone(),
             network: config.network.clone(),
+            limits: config.default_limits.clone(),
+            planned_sandboxes: config.planned_sandboxes,
         }
     }
 }
@@ -45,6 +53,7 @@ pub fn run(settings: &Settings) -> Report {
             host::disk(settings),
             host::network(settings),
             host::programs(settings),
+            shared::tables(settings),
         ],
     }
 }

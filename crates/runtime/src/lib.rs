@@ -19,4 +19,4 @@ pub mod spawner;
 mod sys;
 
 pub use backend::Embedded;
-pub use config::Config;
+pub use config::{Config, DEFAULT_LIMITS, HostPathRoot};

@@ -3,6 +3,7 @@
 //! Names and meanings follow the published server wherever it has the setting; `upstream` lists
 //! its settings that mean nothing here. Everything is checked before a socket is opened.
 
+mod check;
 mod exposure;
 mod upstream;
 mod values;
@@ -19,6 +20,7 @@ use secrecy::SecretString;
 
 use crate::backends;
 
+pub(crate) use check::optional_quantity;
 pub(crate) use exposure::{Exposure, exposure};
 pub use upstream::WITHOUT_MEANING;
 pub(crate) use values::DEFAULT_KEY_NAME;
@@ -110,7 +112,9 @@ section! {
         default_registry: String = "docker.io".to_owned(),
         /// For a registry, hosts to ask before it: { "docker.io" = ["mirror.example:5000"] }
         registry_mirrors: BTreeMap<String, Vec<String>> = BTreeMap::new(),
-        /// Registries spoken to without TLS, as host or host:port. Loopback addresses always are.
+        /// Registries spoken to without TLS, as host or host:port. One on this machine or its link
+        /// (loopback, link-local) is pulled from only if it is listed here, is a mirror or is the
+        /// default registry.
         insecure_registries: Vec<String> = Vec::new(),
         /// Directories of this machine, besides /usr, that the image named host shows.
         host_directories: Vec<PathBuf> = Vec::new(),
@@ -120,6 +124,18 @@ section! {
         layer_entries_max: u64 = 4_000_000,
         /// Nameservers for sandboxes, as IPv4 addresses. Default: this machine's own.
         nameservers: Vec<String> = Vec::new(),
+        /// Processor time of a sandbox that asks for none, as in 1 or 500m; empty is no limit. What
+        /// was left unused in the last tenth of a second may be used on top in the next.
+        default_cpu: String = "1".to_owned(),
+        /// Memory of a sandbox that asks for none, as in 2Gi; empty is no limit.
+        default_memory: String = "2Gi".to_owned(),
+        /// Processes and threads of a sandbox; 0 is no limit.
+        default_pids: u64 = 4096,
+        /// Open files of each process of a sandbox; 0 is as many as the server itself may have.
+        default_open_files: u64 = 65_536,
+        /// Sandboxes that this machine is to hold at once, for `osb doctor` to examine its
+        /// settings by.
+        planned_sandboxes: u32 = 100,
         /// Networks and control groups kept ready, so that a burst of creates finds them made.
         ready_sandboxes: u32 = 32,
     }
@@ -182,8 +198,16 @@ section! {
 
     /// What sandboxes may mount.
     pub struct Storage {
-        /// Directories of the host that sandboxes may mount from. Empty: none.
+        /// Directories of the host that sandboxes may mount from. Empty: none. Needs an API key:
+        /// without one every local account could write there.
         allowed_host_paths: Vec<PathBuf> = Vec::new(),
+        /// With the embedded runtime, root in a sandbox is the owner and group of the directory
+        /// that is mounted, and where those are root's, this id. Default: an id that no account
+        /// has, 2147287040. The sandbox's other users are ids from there on.
+        host_path_id: Option<u32> = None,
+        /// With the embedded runtime, root in a sandbox is the host's root in mounted directories:
+        /// set-user-id programs that it leaves there are root's.
+        host_paths_as_root: bool = false,
         /// Size of a named volume made for a sandbox, where the backend can enforce one.
         volume_default_size: String = "1Gi".to_owned(),
     }
@@ -242,7 +266,8 @@ pub fn load(sources: &Sources) -> Result<Loaded<Config>, Problems> {
     let home = sources.environment.get("HOME").map(PathBuf::from);
     let mut loaded = load_settings(sources, |config: &Config, problems| {
         check_server(&config.server, problems);
-        check_runtime(config, problems);
+        check::runtime(config, problems);
+        check::storage(config, problems);
         check_log(&config.log, problems);
         check_otel(&config.otel, problems);
     })?;
@@ -287,6 +312,10 @@ impl Server {
         let host = parse_host(&self.host).expect("checked when the settings were read");
         SocketAddr::new(host, self.port)
     }
+
+    fn has_key(&self) -> bool {
+        self.api_key.is_some() || !self.api_keys.0.is_empty()
+    }
 }
 
 impl Server {
@@ -310,13 +339,12 @@ fn parse_host(host: &str) -> Option<IpAddr> {
 
 /// The rule of safe defaults: who can reach us from outside the machine must show a key.
 fn check_server(server: &Server, problems: &mut Problems) {
-    let has_key = server.api_key.is_some() || !server.api_keys.0.is_empty();
     match parse_host(&server.host) {
         None => problems.add(format!(
             "server.host must be an IP address or localhost, not {:?}",
             server.host
         )),
-        Some(host) if !host.is_loopback() && !has_key => problems.add(format!(
+        Some(host) if !host.is_loopback() && !server.has_key() => problems.add(format!(
             "server.host is {host}, which other machines may reach, and there is no API key: \
              anyone could run programs here. Set server.api_key (or \
              OPENSANDBOX_SERVER_API_KEY), add a named key with `osb server new-key NAME`, or \
@@ -353,41 +381,6 @@ fn check_server(server: &Server, problems: &mut Problems) {
         problems.add("server.api_key is blank; leave it out, or set a real key");
     }
     server.api_keys.check(problems);
-}
-
-fn check_runtime(config: &Config, problems: &mut Problems) {
-    if backends::find(config.runtime.kind).is_none() {
-        problems.add(format!(
-            "runtime.type = {:?} is not supported yet; use \"embedded\", which needs no engine",
-            config.runtime.kind.name()
-        ));
-    }
-    for backend in &backends::ALL {
-        backend.check(config, problems);
-    }
-    if config.store.kind == StoreKind::Postgresql && config.store.postgresql.dsn.is_none() {
-        problems.add(
-            "store.type = \"postgresql\" needs store.postgresql.dsn (or \
-             OPENSANDBOX_STORE_POSTGRESQL_DSN)",
-        );
-    }
-    for path in &config.storage.allowed_host_paths {
-        if !path.is_absolute() {
-            problems.add(format!(
-                "storage.allowed_host_paths: {} must be an absolute path",
-                path.display()
-            ));
-        }
-    }
-    let directories = backends::ALL.iter().map(|backend| backend.data_dir(config));
-    for path in directories.chain(config.store.path.as_deref()) {
-        if !path.is_absolute() && !path.starts_with("~") {
-            problems.add(format!(
-                "{} must be an absolute path, or begin with ~/",
-                path.display()
-            ));
-        }
-    }
 }
 
 impl SecureRuntime {

@@ -76,6 +76,8 @@ pub fn until_stopped(config: Config) -> Result<(), Error> {
 }
 
 async fn serve(config: Config) -> Result<(), Error> {
+    // What a sandbox uses up must not cost the one that looks after the others.
+    runtime::spawner::protect_from_oom();
     let mut termination = Termination::catch().map_err(io_error("catching signals"))?;
     // Taken before the rest is opened, so that clients wait in the queue instead of being refused.
     let listener = listen(&config)?;

@@ -98,6 +98,8 @@ def server():
     home = Path(tempfile.mkdtemp(prefix="osb-clients-"))
     shared = home / "shared"
     shared.mkdir()
+    # Root in a sandbox is nobody of this machine there.
+    shared.chmod(0o777)
     port = free_port()
     config = home / "config.toml"
     sections = {

@@ -55,8 +55,29 @@ pub(crate) struct Identity {
 pub(crate) struct Restore {
     /// The limit of open files as it was when the daemon started: (soft, hard).
     pub(crate) open_files: Option<(u64, u64)>,
-    /// The daemon is protected from the OOM killer; its children are not to be.
-    pub(crate) is_oom_protected: bool,
+    /// What a child writes to its `oom_score_adj`, so that it goes before the daemon when memory
+    /// runs out.
+    pub(crate) oom_score: Option<OomScore>,
+}
+
+/// A number up to 1000 as the kernel reads it; made before the clone, after which nothing may
+/// allocate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct OomScore([u8; 4]);
+
+impl OomScore {
+    /// The score most easily killed.
+    pub(crate) const MAX: i16 = 1000;
+
+    /// `score` between 0 and [`OomScore::MAX`].
+    pub(crate) fn new(score: i16) -> Self {
+        let text = format!("{:>4}", score.clamp(0, Self::MAX));
+        Self(
+            text.into_bytes()
+                .try_into()
+                .expect("four digits are four bytes"),
+        )
+    }
 }
 
 /// The step that failed.
@@ -378,14 +399,14 @@ unsafe fn restore(wanted: &Restore) -> bool {
             return false;
         }
     }
-    if wanted.is_oom_protected {
+    if let Some(OomScore(text)) = &wanted.oom_score {
         const FILE: &CStr = c"/proc/self/oom_score_adj";
         // SAFETY: system calls on constant strings. Without /proc the program starts with
         // the daemon's protection, which is no reason not to start it.
         unsafe {
             let fd = libc::open(FILE.as_ptr(), libc::O_WRONLY | libc::O_CLOEXEC);
             if fd >= 0 {
-                libc::write(fd, c"0".as_ptr().cast(), 1);
+                libc::write(fd, text.as_ptr().cast(), text.len());
                 libc::close(fd);
             }
         }

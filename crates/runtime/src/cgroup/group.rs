@@ -12,14 +12,9 @@ use rustix::process::Pid;
 
 use super::layout::{Controller, Layout};
 use super::oom::OomWatch;
-use super::tree::{Inner, read, write, write_raw};
+use super::tree::{Inner, read, write};
 use super::{Entry, Error, Usage, kill};
 
-/// The period over which processor time is shared out: the kernel's default. Shorter ones cut
-/// latency for throttled groups and cost everybody timer interrupts.
-const CPU_PERIOD_MICROS: u64 = 100_000;
-/// The kernel refuses a quota below a millisecond in a period.
-const CPU_QUOTA_MIN_MICROS: u64 = 1_000;
 /// How long every process of a group may take to stop. Only one in an uninterruptible wait, as
 /// for a dead network filesystem, takes longer than milliseconds.
 const FREEZE_WAIT: Duration = Duration::from_secs(10);
@@ -48,19 +43,19 @@ impl Group {
     /// Sets the limits that are given and leaves the others as they are. `open_files`,
     /// `disk_bytes` and `gpus` are not cgroup's.
     pub fn limit(&self, limits: &Limits) -> Result<(), Error> {
-        if let Some(millis) = limits.cpu_millis {
-            self.limit_cpu(millis)?;
-        }
-        if let Some(bytes) = limits.memory_bytes {
-            self.limit_memory(bytes)?;
-        }
-        if let Some(pids) = limits.pids {
-            let dir = self
-                .dir(Controller::Pids)
-                .ok_or(Error::Unsupported("processes"))?;
-            set_limit("processes", &dir.join("pids.max"), pids.to_string())?;
-        }
-        Ok(())
+        self.tree.limit(&self.name, limits)
+    }
+
+    /// The same for a group that was just taken: what it was made with need not be written again.
+    pub fn limit_new(&self, limits: &Limits) -> Result<(), Error> {
+        let made = &self.tree.defaults;
+        let unless = |made: Option<u64>, wanted: Option<u64>| wanted.filter(|_| wanted != made);
+        self.limit(&Limits {
+            cpu_millis: unless(made.cpu_millis, limits.cpu_millis),
+            memory_bytes: unless(made.memory_bytes, limits.memory_bytes),
+            pids: unless(made.pids, limits.pids),
+            ..Limits::default()
+        })
     }
 
     /// How a new process gets in.
@@ -211,55 +206,6 @@ impl Group {
             .ok_or(Error::Unsupported("freezing"))
     }
 
-    fn limit_cpu(&self, millis: u64) -> Result<(), Error> {
-        let dir = self
-            .dir(Controller::Cpu)
-            .ok_or(Error::Unsupported("processor time"))?;
-        let quota = (millis.saturating_mul(CPU_PERIOD_MICROS) / 1_000).max(CPU_QUOTA_MIN_MICROS);
-        match &self.tree.layout {
-            Layout::V1 { .. } => {
-                let period = dir.join("cpu.cfs_period_us");
-                set_limit("processor", &period, CPU_PERIOD_MICROS.to_string())?;
-                set_limit(
-                    "processor",
-                    &dir.join("cpu.cfs_quota_us"),
-                    quota.to_string(),
-                )
-            }
-            Layout::V2 { .. } => set_limit(
-                "processor",
-                &dir.join("cpu.max"),
-                format!("{quota} {CPU_PERIOD_MICROS}"),
-            ),
-        }
-    }
-
-    /// Memory and swap together get the one number: swap must not be a way around the limit.
-    fn limit_memory(&self, bytes: u64) -> Result<(), Error> {
-        let dir = self
-            .dir(Controller::Memory)
-            .ok_or(Error::Unsupported("memory"))?;
-        let has_swap = self.tree.capabilities().swap;
-        if let Layout::V2 { .. } = &self.tree.layout {
-            if has_swap {
-                set_limit("swap", &dir.join("memory.swap.max"), "0".to_owned())?;
-            }
-            return set_limit("memory", &dir.join("memory.max"), bytes.to_string());
-        }
-        let memory = dir.join("memory.limit_in_bytes");
-        let with_swap = dir.join("memory.memsw.limit_in_bytes");
-        if !has_swap {
-            return set_limit("memory", &memory, bytes.to_string());
-        }
-        // The kernel keeps memory at or below memory with swap at every step, so which goes
-        // first depends on whether the limit grows.
-        if write_raw(&memory, &bytes.to_string()).is_err() {
-            set_limit("memory with swap", &with_swap, bytes.to_string())?;
-            return set_limit("memory", &memory, bytes.to_string());
-        }
-        set_limit("memory with swap", &with_swap, bytes.to_string())
-    }
-
     pub(super) fn freeze_now(&self) -> Result<(), Error> {
         let dir = self.freezer()?;
         let result = match &self.tree.layout {
@@ -357,14 +303,6 @@ pub(super) fn value_of(text: &str, key: &str) -> Option<u64> {
             .trim()
             .parse()
             .ok()
-    })
-}
-
-fn set_limit(what: &'static str, path: &Path, value: String) -> Result<(), Error> {
-    write_raw(path, &value).map_err(|source| Error::Limit {
-        what,
-        value,
-        source,
     })
 }
 

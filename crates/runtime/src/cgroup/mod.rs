@@ -12,6 +12,7 @@
 mod group;
 mod kill;
 mod layout;
+mod limit;
 mod oom;
 #[cfg(test)]
 mod tests;
@@ -21,6 +22,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+use lifecycle::backend::Limits;
 
 pub use group::Group;
 pub use oom::OomWatch;
@@ -33,6 +36,9 @@ pub struct Config {
     pub parent: PathBuf,
     /// Groups kept ready. Each is a directory per controller, about 0.1 MiB of kernel memory.
     pub ready: usize,
+    /// What every group is made with: processor time, memory and processes, where the machine can
+    /// limit them.
+    pub limits: Limits,
 }
 
 impl Config {
@@ -52,6 +58,7 @@ impl Config {
         Self {
             parent: PathBuf::from(parent),
             ready: 32,
+            limits: Limits::default(),
         }
     }
 }

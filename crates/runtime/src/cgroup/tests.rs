@@ -27,7 +27,15 @@ fn tree(ready: usize) -> Option<Tree> {
     let mut random = [0_u8; 4];
     rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).unwrap();
     let parent = format!("osbtest-{:08x}", u32::from_ne_bytes(random)).into();
-    Some(Tree::open(Config { parent, ready }).unwrap())
+    let limits = Limits::default();
+    Some(
+        Tree::open(Config {
+            parent,
+            ready,
+            limits,
+        })
+        .unwrap(),
+    )
 }
 
 fn shell(group: &Group, script: &str) -> Child {
@@ -66,6 +74,25 @@ async fn a_group_holds_its_limits_and_reports_use() {
     };
     group.limit(&limits).unwrap();
     assert_eq!(group.usage().memory_limit_bytes, Some(64 << 20));
+    if let Layout::V1 { .. } = &group.tree.layout {
+        let read = |controller, name: &str| {
+            let file = group.dir(controller).unwrap().join(name);
+            std::fs::read_to_string(file).unwrap().trim().to_owned()
+        };
+        let sockets = read(Controller::Memory, "memory.kmem.tcp.limit_in_bytes");
+        assert_eq!(sockets, (64 << 20).to_string());
+        // As much as the quota of one period.
+        assert_eq!(read(Controller::Cpu, "cpu.cfs_quota_us"), "150000");
+        assert_eq!(read(Controller::Cpu, "cpu.cfs_burst_us"), "150000");
+    }
+    // A lower quota than the burst of the last one is no obstacle.
+    for millis in [100, 2_000] {
+        let limits = Limits {
+            cpu_millis: Some(millis),
+            ..Limits::default()
+        };
+        group.limit(&limits).unwrap();
+    }
     // Growing and shrinking both work, though the kernel wants them in another order.
     for bytes in [128 << 20, 32 << 20] {
         group
@@ -253,6 +280,7 @@ fn limits_without_a_controller_are_refused() {
         Config {
             parent: "p".into(),
             ready: 0,
+            limits: Limits::default(),
         },
         layout,
     )
@@ -291,6 +319,7 @@ fn v2_limits_are_written_as_the_kernel_reads_them() {
         Config {
             parent: "p".into(),
             ready: 0,
+            limits: Limits::default(),
         },
         layout,
     )
@@ -301,6 +330,7 @@ fn v2_limits_are_written_as_the_kernel_reads_them() {
     let dir = root.join("p").join(group.name());
     for name in [
         "cpu.max",
+        "cpu.max.burst",
         "memory.max",
         "memory.swap.max",
         "pids.max",
@@ -319,11 +349,12 @@ fn v2_limits_are_written_as_the_kernel_reads_them() {
     assert_eq!(
         [
             got("cpu.max"),
+            got("cpu.max.burst"),
             got("memory.max"),
             got("memory.swap.max"),
             got("pids.max")
         ],
-        ["25000 100000", "1048576", "0", "7"]
+        ["25000 100000", "25000", "1048576", "0", "7"]
     );
     file(&dir.join("cgroup.events"), "populated 1\nfrozen 1\n");
     group.freeze_now().unwrap();
@@ -335,4 +366,39 @@ fn v2_limits_are_written_as_the_kernel_reads_them() {
         "low 0\noom 3\noom_kill 2\noom_group_kill 0\n",
     );
     assert_eq!(group.oom_kills(), 2);
+}
+
+#[test]
+fn groups_are_made_with_the_defaults_and_written_only_what_differs() {
+    let Some(_) = tree(0) else { return };
+    let mut random = [0_u8; 4];
+    rustix::rand::getrandom(&mut random, rustix::rand::GetRandomFlags::empty()).unwrap();
+    let limits = Limits {
+        memory_bytes: Some(96 << 20),
+        pids: Some(40),
+        ..Limits::default()
+    };
+    let config = Config {
+        parent: format!("osbtest-{:08x}", u32::from_ne_bytes(random)).into(),
+        ready: 1,
+        limits: limits.clone(),
+    };
+    let tree = Tree::open(config).unwrap();
+    assert_eq!(tree.defaults(), &limits);
+    let group = tree.take().unwrap();
+    assert_eq!(group.usage().memory_limit_bytes, Some(96 << 20));
+    let pids = group.dir(Controller::Pids).unwrap().join("pids.max");
+    let read = || std::fs::read_to_string(&pids).unwrap().trim().to_owned();
+    assert_eq!(read(), "40");
+    // Whoever wrote it meanwhile would be overwritten only by something new.
+    std::fs::write(&pids, "41").unwrap();
+    group.limit_new(&limits).unwrap();
+    assert_eq!(read(), "41");
+    let more = Limits {
+        pids: Some(60),
+        ..limits
+    };
+    group.limit_new(&more).unwrap();
+    assert_eq!(read(), "60");
+    group.remove().unwrap();
 }

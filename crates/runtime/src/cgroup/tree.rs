@@ -6,6 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
+use lifecycle::backend::Limits;
+
 use super::group::Group;
 use super::layout::{Controller, Layout};
 use super::{Capabilities, Config, Error};
@@ -20,6 +22,8 @@ pub struct Tree {
 pub(super) struct Inner {
     pub(super) layout: Layout,
     pub(super) parent: PathBuf,
+    /// What every group is made with.
+    pub(super) defaults: Limits,
     ready_wanted: usize,
     state: Mutex<State>,
     /// Signalled when a group was taken, and at the end.
@@ -82,13 +86,16 @@ impl Tree {
         if let Layout::V2 { mount, controllers } = &layout {
             delegate(mount, &config.parent, controllers)?;
         }
-        let inner = Arc::new(Inner {
+        let mut inner = Inner {
             layout,
             parent: config.parent,
+            defaults: Limits::default(),
             ready_wanted: config.ready,
             state: Mutex::default(),
             changed: Condvar::new(),
-        });
+        };
+        inner.defaults = possible(&config.limits, inner.capabilities());
+        let inner = Arc::new(inner);
         let refill = Arc::clone(&inner);
         let refiller = std::thread::Builder::new()
             .name("cgroup-pool".to_owned())
@@ -107,6 +114,11 @@ impl Tree {
     /// What holds on this machine.
     pub fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
+    }
+
+    /// What every group is made with.
+    pub fn defaults(&self) -> &Limits {
+        &self.inner.defaults
     }
 
     /// A fresh group: a ready one, or one made now.
@@ -227,10 +239,12 @@ impl Inner {
             fs::create_dir(&dir)
                 .map_err(|e| Error::kernel(format!("making {}", dir.display()), e))?;
         }
-        match (&self.layout, self.dir(Controller::Devices, name)) {
-            (Layout::V1 { .. }, Some(devices)) => deny_devices(&devices),
-            _ => Ok(()),
+        if let (Layout::V1 { .. }, Some(devices)) =
+            (&self.layout, self.dir(Controller::Devices, name))
+        {
+            deny_devices(&devices)?;
         }
+        self.limit(name, &self.defaults)
     }
 
     /// Removes the group's directories; not an error when there are none.
@@ -275,6 +289,22 @@ impl Inner {
                 }
             });
         }
+    }
+}
+
+/// The limits that this machine can hold anybody to.
+fn possible(limits: &Limits, capabilities: Capabilities) -> Limits {
+    let keep = |what: &str, is_possible: bool, limit: Option<u64>| {
+        if limit.is_some() && !is_possible {
+            tracing::warn!("this machine cannot limit {what}: sandboxes have no default for it");
+        }
+        limit.filter(|_| is_possible)
+    };
+    Limits {
+        cpu_millis: keep("processor time", capabilities.cpu, limits.cpu_millis),
+        memory_bytes: keep("memory", capabilities.memory, limits.memory_bytes),
+        pids: keep("processes", capabilities.pids, limits.pids),
+        ..Limits::default()
     }
 }
 

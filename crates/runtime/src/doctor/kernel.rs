@@ -4,6 +4,7 @@ use std::fs;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
 
+use lifecycle::backend::Limits;
 use rustix::fs::{CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{FsOpenFlags, OpenTreeFlags};
@@ -206,6 +207,7 @@ pub(super) fn cgroups() -> Section {
     let config = cgroup::Config {
         parent: "opensandbox-doctor".into(),
         ready: 0,
+        limits: Limits::default(),
     };
     let checks = match cgroup::Tree::open(config) {
         Ok(tree) => limits(tree.capabilities()),

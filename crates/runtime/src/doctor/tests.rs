@@ -4,6 +4,8 @@ use super::*;
 
 fn settings(data_dir: &std::path::Path) -> Settings {
     Settings {
+        limits: crate::DEFAULT_LIMITS,
+        planned_sandboxes: 100,
         data_dir: data_dir.to_owned(),
         execd: std::env::current_exe().unwrap(),
         network: net::Config::new(data_dir),

@@ -6,7 +6,10 @@
 //! of what programs need to start: the loader's cache, alternatives, public certificates,
 //! settings of language runtimes. Never copied: accounts, homes, `/etc` at large, keys, the
 //! machine's id; nor any file that not everyone on this machine may read. A bind shows files
-//! with the host's permissions to a sandbox that is nobody there.
+//! with the host's permissions to a sandbox that is nobody there. It is the lower part of an
+//! overlay whose upper part, the mask, hides where administrators keep settings below `/usr`, and
+//! which gives the sandbox inodes of its own: on shared ones, locks and inotify would tell it what
+//! the host and other sandboxes run.
 //!
 //! The tree is kept by a hash of its contents and of this boot of the machine: sandboxes of an
 //! earlier start stand on theirs while new ones get what the machine looks like now, and a tree
@@ -108,6 +111,45 @@ const NEVER_SHOWN: [&str; 10] = [
     "/root", "/home", "/etc", "/proc", "/sys", "/dev", "/run", "/var", "/tmp", "/boot",
 ];
 
+/// Directories of a bind that are shown empty, because administrators and package managers keep
+/// settings there, with tokens among them.
+const MASKED: [(&str, &str); 2] = [("/usr", "local/etc"), ("/usr", "etc")];
+
+/// The mask of binds without one in [`MASKED`].
+const EMPTY_MASK: &str = "empty";
+
+/// Where the masks are in the store.
+const MASKS: &str = "host-masks";
+
+/// The directory to lay over a bind of `source`.
+pub(crate) fn mask(store: &Path, source: &Path) -> PathBuf {
+    let is_masked = MASKED.iter().any(|(bind, _)| source == Path::new(bind));
+    let name = match source.file_name() {
+        Some(name) if is_masked => Path::new(name),
+        _ => Path::new(EMPTY_MASK),
+    };
+    store.join(MASKS).join(name)
+}
+
+/// Makes the masks; they are the same for every sandbox and every tree.
+fn install_masks(store: &Path) -> Result<(), Error> {
+    let directories = MASKED
+        .iter()
+        .map(|(bind, hidden)| mask(store, Path::new(bind)).join(hidden));
+    let empty = store.join(MASKS).join(EMPTY_MASK);
+    for path in directories.clone().chain([empty]) {
+        let made = fs::DirBuilder::new().recursive(true).create(&path);
+        made.map_err(|e| Error::io("making", &path, e))?;
+    }
+    for path in directories {
+        // An opaque directory shows nothing of what lies below it.
+        let flags = rustix::fs::XattrFlags::empty();
+        rustix::fs::setxattr(&path, "trusted.overlay.opaque", b"y", flags)
+            .map_err(|e| Error::io("marking", &path, e))?;
+    }
+    Ok(())
+}
+
 pub(super) fn image_id(hash: &str) -> ImageId {
     ImageId(format!("host:{hash}").into())
 }
@@ -135,6 +177,7 @@ pub(super) fn config() -> Arc<ImageConfig> {
 
 /// Makes the tree of this machine as it is now and puts it among the host trees.
 pub(super) fn install(store: &Path, extra: &[PathBuf], index: &mut Index) -> Result<(), Error> {
+    install_masks(store)?;
     let work = WorkDirectory::new(store)?;
     let mut builder = Builder {
         root: work.path().join("fs"),

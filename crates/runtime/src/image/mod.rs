@@ -58,6 +58,7 @@ use lifecycle::backend::Platform;
 use serde::{Deserialize, Serialize};
 
 pub use error::Error;
+pub(crate) use host::mask as host_mask;
 pub use store::{Lease, Store};
 
 /// The reference of the image that is this machine's own programs.

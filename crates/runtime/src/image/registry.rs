@@ -9,10 +9,11 @@
 mod auth;
 mod download;
 mod endpoint;
+mod reach;
 
 pub(super) use download::WriteGuard;
 
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use api::error_chain;
@@ -26,6 +27,7 @@ use super::digest::Digest;
 use super::manifest;
 use super::{Config, Error};
 use endpoint::Endpoint;
+use reach::Reach;
 
 /// A connection that is not there after this long will not come.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -50,6 +52,7 @@ pub(super) struct Client {
     outside: OnceLock<reqwest::Client>,
     /// Never does: a proxy's loopback is not ours.
     loopback: OnceLock<reqwest::Client>,
+    reach: Reach,
 }
 
 /// One pull's conversation with a registry and its mirrors.
@@ -75,10 +78,11 @@ enum RequestError {
 }
 
 impl Client {
-    pub(super) fn new() -> Self {
+    pub(super) fn new(config: &Config) -> Self {
         Self {
             outside: OnceLock::new(),
             loopback: OnceLock::new(),
+            reach: Reach::new(config),
         }
     }
 
@@ -97,7 +101,15 @@ impl Client {
         for mirror in mirrors {
             endpoints.push(Endpoint::new(mirror, false, config)?);
         }
-        endpoints.push(Endpoint::new(reference.api_host(), true, config)?);
+        let origin = Endpoint::new(reference.api_host(), true, config)?;
+        if !self.reach.may_ask(&origin.api) {
+            return Err(Error::Registry {
+                registry: origin.host,
+                message: format!("it {}", reach::REFUSAL),
+                is_transient: false,
+            });
+        }
+        endpoints.push(origin);
         Ok(Session {
             client: self,
             reference,
@@ -121,7 +133,8 @@ impl Client {
             .user_agent(concat!("osb/", env!("CARGO_PKG_VERSION")))
             .connect_timeout(CONNECT_TIMEOUT)
             .read_timeout(READ_TIMEOUT)
-            .redirect(reqwest::redirect::Policy::custom(redirect));
+            .dns_resolver(Arc::new(self.reach.clone()))
+            .redirect(self.redirects());
         if endpoint.is_loopback {
             builder = builder.no_proxy();
         }
@@ -137,23 +150,28 @@ impl Client {
         })?;
         Ok(cell.get_or_init(|| client))
     }
-}
 
-/// Follows where [`may_follow`] allows it. reqwest itself drops the credentials when the host
-/// changes.
-fn redirect(attempt: reqwest::redirect::Attempt<'_>) -> reqwest::redirect::Action {
-    match may_follow(attempt.previous(), attempt.url()) {
-        Ok(()) => attempt.follow(),
-        Err(reason) => attempt.error(reason),
+    /// Follows where [`may_follow`] allows it. reqwest itself drops the credentials when the host
+    /// changes.
+    fn redirects(&self) -> reqwest::redirect::Policy {
+        let reach = self.reach.clone();
+        reqwest::redirect::Policy::custom(move |attempt| {
+            match may_follow(&reach, attempt.previous(), attempt.url()) {
+                Ok(()) => attempt.follow(),
+                Err(reason) => attempt.error(reason),
+            }
+        })
     }
 }
 
-fn may_follow(previous: &[Url], next: &Url) -> Result<(), &'static str> {
+fn may_follow(reach: &Reach, previous: &[Url], next: &Url) -> Result<(), &'static str> {
     let was_tls = previous.last().is_some_and(|url| url.scheme() == "https");
     if previous.len() > REDIRECTS_MAX {
         Err("too many redirects")
     } else if was_tls && next.scheme() != "https" {
         Err("a redirect leads from TLS to plain HTTP")
+    } else if !reach.may_ask(next) {
+        Err("a redirect leads to this machine or its link")
     } else {
         Ok(())
     }
@@ -272,7 +290,13 @@ impl Session<'_> {
                     let repository = self.reference.repository();
                     endpoint
                         .authorization
-                        .answer(http, &response, &endpoint.api, repository, auth)
+                        .answer(
+                            http,
+                            &response,
+                            (&endpoint.api, &self.client.reach),
+                            repository,
+                            auth,
+                        )
                         .await?;
                 }
                 status => return Err(RequestError::Status(status, message_of(response).await)),
@@ -435,10 +459,15 @@ mod tests {
     fn redirects_are_few_and_never_leave_tls() {
         let url = |text: &str| Url::parse(text).unwrap();
         let (tls, plain) = (url("https://a.example"), url("http://b.example"));
+        let reach = Reach::new(&Config::default());
+        let may_follow = |previous: &[Url], next: &Url| may_follow(&reach, previous, next);
         assert_eq!(may_follow(std::slice::from_ref(&plain), &tls), Ok(()));
         assert_eq!(may_follow(std::slice::from_ref(&plain), &plain), Ok(()));
         assert!(may_follow(std::slice::from_ref(&tls), &plain).is_err());
         assert_eq!(may_follow(&vec![tls.clone(); REDIRECTS_MAX], &tls), Ok(()));
         assert!(may_follow(&vec![tls.clone(); REDIRECTS_MAX + 1], &tls).is_err());
+        for local in ["http://127.0.0.1:1/", "http://169.254.169.254/latest/"] {
+            assert!(may_follow(std::slice::from_ref(&plain), &url(local)).is_err());
+        }
     }
 }

@@ -105,8 +105,8 @@ impl Store {
         let inner = Inner {
             layer_slots: Semaphore::new(config.limits.concurrent_layers.max(1)),
             directory,
+            client: Client::new(&config),
             config,
-            client: Client::new(),
             pulls: SharedPulls::default(),
             index: Mutex::new(index),
             may_collect: AtomicBool::new(false),

@@ -20,7 +20,9 @@ use rustix::mount::{
 };
 
 use super::Outcome;
-use super::kernel_filesystems::{Masks, hierarchies, mount_dev, mount_proc, mount_sys};
+use super::kernel_filesystems::{
+    Masks, hierarchies, make_covers, mount_dev, mount_proc, mount_sys,
+};
 use crate::spawner::protocol::{Descriptors, InitFailure, MountTarget, Request, Step};
 use crate::sys::{self, MountChange};
 
@@ -101,10 +103,7 @@ fn overlay_takes_detached_mounts() -> bool {
 }
 
 fn populate_scaffold(root_mount: RootMount) -> rustix::io::Result<()> {
-    let mode = Mode::from_raw_mode;
-    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
-    rustix::fs::open("empty", flags, mode(0o444))?;
-    rustix::fs::mkdir("nothing", mode(0o755))?;
+    make_covers()?;
     if root_mount == RootMount::OverScaffold {
         // It stays in every sandbox's namespace, out of reach. Whoever reached it all the same
         // must not find a place that all sandboxes share.
@@ -115,7 +114,7 @@ fn populate_scaffold(root_mount: RootMount) -> rustix::io::Result<()> {
         return sys::change_mount(CWD, c"", change);
     }
     for directory in ["root", "writable", "layers"] {
-        rustix::fs::mkdir(directory, mode(0o755))?;
+        rustix::fs::mkdir(directory, Mode::from_raw_mode(0o755))?;
     }
     Ok(())
 }
@@ -329,14 +328,22 @@ pub(super) fn clone_tree(
     path: &str,
     attributes: MountAttrFlags,
 ) -> rustix::io::Result<OwnedFd> {
-    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    let tree = rustix::mount::open_tree(directory, path, flags)?;
+    let tree = clone_tree_as_it_is(directory, path)?;
     let change = MountChange {
         set: u64::from(attributes.bits()),
         ..MountChange::default()
     };
     sys::change_mount(tree.as_fd(), c"", change)?;
     Ok(tree)
+}
+
+/// The same with the attributes of the mount that it is cloned from.
+pub(super) fn clone_tree_as_it_is(
+    directory: BorrowedFd<'_>,
+    path: &str,
+) -> rustix::io::Result<OwnedFd> {
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
+    rustix::mount::open_tree(directory, path, flags)
 }
 
 /// Attaches a detached mount; an empty `path` is `directory` itself.

@@ -58,7 +58,7 @@ pub(super) fn assume(request: &Request, descriptors: &Descriptors) -> Outcome {
     .map_err(super::at_step(Step::UserNamespace))?;
     enter_workdir(&request.workdir)
         .map_err(|errno| InitFailure::new(Step::Workdir, errno, request.workdir.as_str()))?;
-    bound_capabilities().map_err(super::at_step(Step::Capabilities))?;
+    bound_capabilities(CAPABILITIES).map_err(super::at_step(Step::Capabilities))?;
     if account.uid != 0 || account.gid != 0 {
         become_account(&account).map_err(super::at_step(Step::User))?;
     }
@@ -100,10 +100,11 @@ fn enter_workdir(path: &str) -> rustix::io::Result<()> {
     }
 }
 
-fn bound_capabilities() -> rustix::io::Result<()> {
+/// Nothing that this process becomes can have another capability than these.
+pub(crate) fn bound_capabilities(kept: CapabilitySet) -> rustix::io::Result<()> {
     for number in 0..CAPABILITIES_MAX {
         let capability = CapabilitySet::from_bits_retain(1 << number);
-        if CAPABILITIES.contains(capability) {
+        if kept.contains(capability) {
             continue;
         }
         match rustix::thread::remove_capability_from_bounding_set(capability) {

@@ -6,9 +6,10 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{AtFlags, CWD, FileType, Gid, Mode, OFlags, ResolveFlags, Uid};
+use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
-use super::filesystem::{Scaffold, attach, clone_tree, filesystem};
+use super::filesystem::{Scaffold, attach, clone_tree, clone_tree_as_it_is, filesystem};
 use crate::spawner::protocol::{CgroupEntry, Request};
 use crate::sys::{self, MountChange};
 
@@ -20,25 +21,46 @@ const SHM_SIZE: &str = "64m";
 const TERMINALS_MAX: &str = "256";
 
 /// Parts of /proc that tell about, or act on, the whole machine. Covered where they exist.
-const MASKED_PROC: [&str; 14] = [
+const MASKED_PROC: [&str; 27] = [
     "acpi",
     "asound",
     "bus",
+    "cmdline",
+    "config.gz",
+    "consoles",
+    "diskstats",
     "driver",
     "fs",
+    "interrupts",
+    "iomem",
+    "ioports",
     "irq",
     "kallsyms",
     "kcore",
     "keys",
     "kmsg",
     "latency_stats",
+    "modules",
+    "partitions",
+    "sched_debug",
     "scsi",
+    "softirqs",
+    "swaps",
     "sysrq-trigger",
     "timer_list",
+    "timer_stats",
 ];
 
-/// Parts of /sys that tell about the machine's firmware or its power draw, which leaks keys.
-const MASKED_SYS: [&str; 2] = ["firmware", "devices/virtual/powercap"];
+/// The parts of /sys that programs size themselves by or ask for their network; all else is left
+/// out, because it tells of the host's disks, and with them of other sandboxes, of its firmware and
+/// of its power draw, which leaks keys. What `class/net` links to is below `devices/virtual`.
+const SHOWN_SYS: [&str; 5] = [
+    "class/net",
+    "devices/virtual/net",
+    "devices/system/cpu",
+    "devices/system/node",
+    "kernel/mm/transparent_hugepage",
+];
 
 /// The device nodes of `/dev`: name, major, minor.
 const DEVICES: [(&str, u32, u32); 6] = [
@@ -63,9 +85,10 @@ const NOSUID_NODEV_NOEXEC: MountAttrFlags = MountAttrFlags::MOUNT_ATTR_NOSUID
     .union(MountAttrFlags::MOUNT_ATTR_NODEV)
     .union(MountAttrFlags::MOUNT_ATTR_NOEXEC);
 
+/// What of the host's /proc is covered, and what of its /sys is shown.
 pub(super) struct Masks {
     proc: Vec<Mask>,
-    sys: Vec<Mask>,
+    sys: Vec<&'static str>,
 }
 
 struct Mask {
@@ -74,11 +97,12 @@ struct Mask {
 }
 
 impl Masks {
-    /// What there is to mask on this machine. Reads /proc and /sys of the host.
+    /// What there is on this machine. Reads /proc and /sys of the host.
     pub(super) fn of_host() -> Self {
+        let is_there = |path: &&str| rustix::fs::stat(format!("/sys/{path}")).is_ok();
         Self {
             proc: existing_masks("/proc", &MASKED_PROC),
-            sys: existing_masks("/sys", &MASKED_SYS),
+            sys: SHOWN_SYS.into_iter().filter(is_there).collect(),
         }
     }
 }
@@ -109,6 +133,11 @@ pub(super) fn hierarchies(text: &str) -> Vec<String> {
         .collect()
 }
 
+/// A process filesystem of the caller's own pid namespace, attached nowhere.
+pub(crate) fn process_filesystem() -> rustix::io::Result<OwnedFd> {
+    filesystem("proc", &[], NOSUID_NODEV_NOEXEC)
+}
+
 /// A process filesystem of the new pid namespace. `/proc/sys` is read-only and what concerns the
 /// whole machine is covered. Paths below it are safe by name: the filesystem is new, the
 /// kernel's, and no process but this one is in its namespace.
@@ -124,7 +153,8 @@ pub(super) fn mount_proc(root: &OwnedFd, scaffold: &Scaffold) -> rustix::io::Res
     mask(proc.as_fd(), &scaffold.masks.proc)
 }
 
-/// The devices of the sandbox's own network namespace, read-only.
+/// What of the kernel's own description of the machine a sandbox needs, read-only: a small tree
+/// with parts of a sysfs of the sandbox's own network namespace, and its control groups.
 pub(super) fn mount_sys(
     root: &OwnedFd,
     scaffold: &Scaffold,
@@ -132,43 +162,63 @@ pub(super) fn mount_sys(
 ) -> rustix::io::Result<()> {
     let read_only = NOSUID_NODEV_NOEXEC | MountAttrFlags::MOUNT_ATTR_RDONLY;
     let sysfs = filesystem("sysfs", &[], read_only)?;
+    // Before Linux 6.15 only what is attached can be cloned. The tree covers it.
     attach(sysfs.as_fd(), open_mount_point(root, "sys")?.as_fd(), "")?;
-    // Language runtimes size themselves by their limits, and execd's metrics are the sandbox's own.
-    match request.cgroup {
-        CgroupEntry::BornInto => {
-            let cgroup = filesystem("cgroup2", &[], read_only)?;
-            attach(cgroup.as_fd(), sysfs.as_fd(), "fs/cgroup")?;
-        }
-        CgroupEntry::Write(0) => {}
-        CgroupEntry::Write(_) => mount_hierarchies(sysfs.as_fd(), scaffold, read_only)?,
-    }
-    mask(sysfs.as_fd(), &scaffold.masks.sys)
-}
-
-/// Version 1 has a mount per hierarchy, below a directory of their own. The namespace made by
-/// `unshare_cgroup_namespace` makes each show the sandbox's group and nothing above it.
-fn mount_hierarchies(
-    sysfs: BorrowedFd<'_>,
-    scaffold: &Scaffold,
-    read_only: MountAttrFlags,
-) -> rustix::io::Result<()> {
-    let places = filesystem(
+    let tree = filesystem(
         "tmpfs",
         &[("mode", "0755"), ("size", "4k")],
         NOSUID_NODEV_NOEXEC,
     )?;
-    for controllers in &scaffold.hierarchies {
-        rustix::fs::mkdirat(&places, controllers.as_str(), Mode::from_raw_mode(0o755))?;
-        let options: Vec<_> = controllers.split(',').map(|name| (name, "")).collect();
-        let hierarchy = filesystem("cgroup", &options, read_only)?;
-        attach(hierarchy.as_fd(), places.as_fd(), controllers)?;
+    for path in &scaffold.masks.sys {
+        make_directories(tree.as_fd(), path)?;
+        let part = clone_tree_as_it_is(sysfs.as_fd(), path)?;
+        attach(part.as_fd(), tree.as_fd(), path)?;
+    }
+    make_directories(tree.as_fd(), "fs/cgroup")?;
+    // Language runtimes size themselves by their limits, and execd's metrics are the sandbox's own.
+    match request.cgroup {
+        CgroupEntry::BornInto => {
+            let cgroup = filesystem("cgroup2", &[], read_only)?;
+            attach(cgroup.as_fd(), tree.as_fd(), "fs/cgroup")?;
+        }
+        CgroupEntry::Write(0) => {}
+        CgroupEntry::Write(_) => mount_hierarchies(tree.as_fd(), scaffold, read_only)?,
     }
     let change = MountChange {
         set: u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits()),
         ..MountChange::default()
     };
-    sys::change_mount(places.as_fd(), c"", change)?;
-    attach(places.as_fd(), sysfs, "fs/cgroup")
+    sys::change_mount(tree.as_fd(), c"", change)?;
+    attach(tree.as_fd(), sysfs.as_fd(), "")
+}
+
+/// Makes a directory and those above it that are missing.
+fn make_directories(at: BorrowedFd<'_>, path: &str) -> rustix::io::Result<()> {
+    let ends = path.match_indices('/').map(|(end, _)| end);
+    for end in ends.chain([path.len()]) {
+        match rustix::fs::mkdirat(at, &path[..end], Mode::from_raw_mode(0o755)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(())
+}
+
+/// Version 1 has a mount per hierarchy, below a directory of their own. The namespace made by
+/// `unshare_cgroup_namespace` makes each show the sandbox's group and nothing above it.
+fn mount_hierarchies(
+    tree: BorrowedFd<'_>,
+    scaffold: &Scaffold,
+    read_only: MountAttrFlags,
+) -> rustix::io::Result<()> {
+    for controllers in &scaffold.hierarchies {
+        let place = format!("fs/cgroup/{controllers}");
+        rustix::fs::mkdirat(tree, place.as_str(), Mode::from_raw_mode(0o755))?;
+        let options: Vec<_> = controllers.split(',').map(|name| (name, "")).collect();
+        let hierarchy = filesystem("cgroup", &options, read_only)?;
+        attach(hierarchy.as_fd(), tree, &place)?;
+    }
+    Ok(())
 }
 
 /// One small filesystem is both `/dev`, read-only, and `/dev/shm`, writable. Each sandbox has its
@@ -217,15 +267,28 @@ fn make_devices(dev: BorrowedFd<'_>, first_id: u32) -> rustix::io::Result<()> {
 }
 
 fn mask(filesystem: BorrowedFd<'_>, masks: &[Mask]) -> rustix::io::Result<()> {
-    let flags = NOSUID_NODEV_NOEXEC | MountAttrFlags::MOUNT_ATTR_RDONLY;
     for mask in masks {
         let cover = if mask.is_directory {
             "nothing"
         } else {
             "empty"
         };
-        let cover = clone_tree(CWD, cover, flags)?;
+        let cover = clone_tree_as_it_is(CWD, cover)?;
         attach(cover.as_fd(), filesystem, mask.path)?;
+    }
+    Ok(())
+}
+
+/// Makes what masks are cloned from, in the scaffold: an empty directory and an empty file, each a
+/// mount with the attributes that its clones are to have.
+pub(super) fn make_covers() -> rustix::io::Result<()> {
+    let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
+    rustix::fs::open("empty", flags, Mode::from_raw_mode(0o444))?;
+    rustix::fs::mkdir("nothing", Mode::from_raw_mode(0o755))?;
+    for cover in ["empty", "nothing"] {
+        let attributes = NOSUID_NODEV_NOEXEC | MountAttrFlags::MOUNT_ATTR_RDONLY;
+        let mount = clone_tree(CWD, cover, attributes)?;
+        attach(mount.as_fd(), CWD, cover)?;
     }
     Ok(())
 }

@@ -14,12 +14,14 @@
 //!    `RESOLVE_IN_ROOT` and the result used as a descriptor.
 //! 5. [`Scaffold::leave_for`]: the root is entered and the spawner's tmpfs is covered for good, or
 //!    dropped. From here the host is unreachable by name.
+//!    `set_oom_score` while the process may set the lowest score that it can ever have.
 //! 6. [`identity`]: only now the user namespace is joined. Every namespace but user and network
 //!    was made before and so belongs to the host's root: root in the sandbox has no capability
 //!    over its mounts, hostname, cgroup view or process table, seccomp or no seccomp.
 //! 7. `arrange_descriptors`: exactly six stay open, everything else is closed by number.
-//! 8. `no_new_privs`, seccomp, `execveat` of a descriptor: the filter is last because it forbids
-//!    what the steps above do, and the program needs no path inside the image.
+//! 8. `no_new_privs`, Landlock, seccomp, `execveat` of a descriptor: the filter is last because it forbids
+//!    what the steps above do, and the program needs no path inside the image. The descriptor on
+//!    which the filter's notifications arrive goes to the spawner.
 //!
 //! This is ordinary code, not signal-safe code, because the spawner has one thread. It opens no
 //! path of the host. It usually runs in memory that it borrows from the spawner (see `sys::clone`),
@@ -39,9 +41,11 @@ use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
 use crate::spawner::packet;
 use crate::spawner::protocol::{CgroupEntry, Descriptors, InitFailure, Report, Request, Step};
-use crate::sys::{self, Keep, ProgramText};
+use crate::sys::{self, Keep, Landlock, ProgramText};
 
 pub(crate) use filesystem::{Scaffold, prepare_scaffold};
+pub(crate) use identity::bound_capabilities;
+pub(crate) use kernel_filesystems::process_filesystem;
 
 /// The numbers that execd is told in its arguments.
 pub(crate) const LISTEN_FD: i32 = 3;
@@ -58,23 +62,28 @@ pub(crate) struct InitContext {
     pub(crate) scaffold: Scaffold,
     /// `/dev/null`.
     pub(crate) null: OwnedFd,
+    /// What the kernel has of Landlock.
+    pub(crate) landlock: Option<Landlock>,
+    /// Where the descriptor goes on which the filter's notifications arrive.
+    pub(crate) listeners: OwnedFd,
 }
 
 type Outcome<T = ()> = Result<T, InitFailure>;
 
-/// Turns this process into PID 1 of the sandbox. Returns only on failure, after reporting it.
+/// Turns this process, which the spawner knows by `key`, into PID 1 of the sandbox. Returns only on
+/// failure, after reporting it.
 pub(crate) fn become_sandbox(
     context: &InitContext,
     request: &Request,
     descriptors: &Descriptors,
     text: &ProgramText,
-    report: BorrowedFd<'_>,
+    (key, report): (u64, BorrowedFd<'_>),
 ) {
     if let Err(failure) = build(context, request, descriptors) {
         return report_failure(report, failure);
     }
     match arrange_descriptors(context, descriptors, report) {
-        Ok(kept) => report_failure(kept.report.as_fd(), execute(context, &kept, text)),
+        Ok(kept) => report_failure(kept.report.as_fd(), execute(context, &kept, text, key)),
         Err(failure) => report_failure(report, failure),
     }
 }
@@ -93,20 +102,40 @@ fn build(context: &InitContext, request: &Request, descriptors: &Descriptors) ->
         .leave_for(&root)
         .map_err(at_step(Step::Pivot))?;
     drop(root);
+    set_oom_score()?;
     identity::assume(request, descriptors)?;
     find_entrypoint(request)
 }
 
 /// The last steps; returns why they failed.
-fn execute(context: &InitContext, kept: &Kept, text: &ProgramText) -> InitFailure {
-    if let Err(errno) = rustix::thread::set_no_new_privs(true) {
-        return InitFailure::new(Step::Seccomp, errno, "");
+fn execute(context: &InitContext, kept: &Kept, text: &ProgramText, key: u64) -> InitFailure {
+    let confined = rustix::thread::set_no_new_privs(true).and_then(|()| confine_files(context));
+    if let Err(errno) = confined {
+        return InitFailure::new(Step::Landlock, errno, "");
     }
-    if let Err(errno) = sys::install_filter(&context.filter) {
+    let filtered = sys::notify::install_filter(&context.filter).and_then(|listener| {
+        packet::send(
+            kept.listeners.as_fd(),
+            &key.to_ne_bytes(),
+            &[listener.as_fd()],
+        )
+    });
+    if let Err(errno) = filtered {
         return InitFailure::new(Step::Seccomp, errno, "");
     }
     let errno = sys::execute(kept.program.as_fd(), text);
     InitFailure::new(Step::Execute, errno, "")
+}
+
+/// A second wall behind the mounts: only what lies below this root can be opened, also by a process
+/// that came by a descriptor of the host or by a view of its mounts.
+fn confine_files(context: &InitContext) -> rustix::io::Result<()> {
+    let Some(landlock) = context.landlock else {
+        return Ok(());
+    };
+    let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
+    let root = rustix::fs::open("/", flags, rustix::fs::Mode::empty())?;
+    landlock.restrict_to(root.as_fd())
 }
 
 /// Best effort: a server that is gone does not need to know.
@@ -157,13 +186,14 @@ fn set_hostname(request: &Request) -> Outcome {
 
 /// Before the user namespace is joined: inside it no limit could be raised.
 fn limit_resources(request: &Request) -> Outcome {
-    let none = Rlimit {
-        current: Some(0),
-        maximum: Some(0),
-    };
     // A core dump goes where the host's core_pattern says: into the image, or to a program of
-    // the host that would parse memory an attacker wrote.
-    rustix::process::setrlimit(Resource::Core, none).map_err(at_step(Step::Rlimits))?;
+    // the host, run as root, that would parse memory an attacker wrote. Zero does not keep the
+    // kernel from starting the program, one byte does (core(5)); the filter keeps it there.
+    let one_byte = Rlimit {
+        current: Some(1),
+        maximum: Some(1),
+    };
+    rustix::process::setrlimit(Resource::Core, one_byte).map_err(at_step(Step::Rlimits))?;
     let files = match request.open_files {
         Some(wanted) => Some(wanted),
         None => rustix::process::getrlimit(Resource::Nofile).maximum,
@@ -174,6 +204,19 @@ fn limit_resources(request: &Request) -> Outcome {
     };
     rustix::process::setrlimit(Resource::Nofile, limit)
         .map_err(|errno| InitFailure::new(Step::Rlimits, errno, "open files"))
+}
+
+/// Every process of a sandbox goes before those of the host when the machine runs out of memory;
+/// execd starts the others with a higher score still, so that PID 1 goes last of all.
+const OOM_SCORE: &[u8] = b"500";
+
+/// With the privilege to lower it, which makes this the lowest score that the sandbox can have.
+fn set_oom_score() -> Outcome {
+    let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
+    rustix::fs::open("/proc/self/oom_score_adj", flags, rustix::fs::Mode::empty())
+        .and_then(|file| rustix::io::write(&file, OOM_SCORE))
+        .map(drop)
+        .map_err(at_step(Step::OomScore))
 }
 
 /// Says now, rather than in a log later, that the image lacks the program execd is to start.
@@ -214,16 +257,18 @@ fn find_entrypoint(request: &Request) -> Outcome {
 struct Kept {
     program: OwnedFd,
     report: OwnedFd,
+    listeners: OwnedFd,
 }
 
-/// Numbers of the two descriptors that close by themselves when execd starts.
+/// Numbers of the three descriptors that close by themselves when execd starts.
 const PROGRAM_FD: i32 = 6;
 const REPORT_FD: i32 = 7;
+const LISTENERS_FD: i32 = 8;
 /// The first number that must not be open.
-const FIRST_CLOSED: u32 = 8;
+const FIRST_CLOSED: u32 = 9;
 
 /// Leaves open: 0 `/dev/null`, 1 and 2 the log, 3 to 5 execd's own, and until execd starts the
-/// program and the report.
+/// program, the report and where the filter's listener goes.
 fn arrange_descriptors(
     context: &InitContext,
     descriptors: &Descriptors,
@@ -240,6 +285,7 @@ fn arrange_descriptors(
     let token = aside(descriptors.token.as_fd())?;
     let program = aside(descriptors.program.as_fd())?;
     let report = aside(report)?;
+    let listeners = aside(context.listeners.as_fd())?;
     let places = [
         (&null, 0, Keep::AcrossExec),
         (&log, 1, Keep::AcrossExec),
@@ -249,14 +295,16 @@ fn arrange_descriptors(
         (&log, LOG_FD, Keep::AcrossExec),
         (&program, PROGRAM_FD, Keep::UntilExec),
         (&report, REPORT_FD, Keep::UntilExec),
+        (&listeners, LISTENERS_FD, Keep::UntilExec),
     ];
     for (from, to, keep) in places {
         sys::duplicate_to(from.as_fd(), to, keep).map_err(&step)?;
     }
-    drop((null, log, listen, token, program, report));
+    drop((null, log, listen, token, program, report, listeners));
     sys::close_from(FIRST_CLOSED).map_err(&step)?;
     Ok(Kept {
         program: sys::take_inherited(PROGRAM_FD),
         report: sys::take_inherited(REPORT_FD),
+        listeners: sys::take_inherited(LISTENERS_FD),
     })
 }

@@ -60,6 +60,10 @@ impl Ipv4Network {
         Ipv4Addr::from_bits(self.network)
     }
 
+    pub(super) fn length(self) -> u8 {
+        self.length
+    }
+
     pub(super) fn mask(self) -> u32 {
         u32::MAX << (32 - self.length)
     }

@@ -32,7 +32,7 @@ const PRIORITY_SOURCE_NAT: i32 = 100;
 /// Connections of one sandbox that the host tracks at once. The table of connections is shared
 /// by the whole host (65,536 entries and up), and one sandbox must not fill it; a crawler with a
 /// thousand open connections still fits four times.
-pub(super) const CONNECTIONS_PER_SANDBOX: u32 = 4_096;
+pub(crate) const CONNECTIONS_PER_SANDBOX: u32 = 4_096;
 
 /// Destinations no sandbox may reach, whatever the routes say.
 const DENIED: [(Ipv4Bytes, u8, &str); 7] = [
@@ -70,7 +70,7 @@ pub(super) fn resolver_prefix(prefix: &str) -> String {
 }
 
 /// Whether the rules keep sandboxes from this address wherever it is.
-pub(super) fn is_denied(address: Ipv4Addr) -> bool {
+pub(crate) fn is_denied(address: Ipv4Addr) -> bool {
     DENIED.iter().any(|&(network, length, _)| {
         let mask = u32::MAX << (32 - length);
         address.to_bits() & mask == Ipv4Addr::from_octets(network).to_bits()
@@ -119,6 +119,24 @@ pub(super) fn install(config: &Config) -> Result<(), Error> {
         ruleset.jump("from_host", to, "to_inside");
     }
 
+    limit_forwarding(&mut ruleset, config);
+
+    ruleset.chain("departure", "nat", HOOK_POSTROUTING, PRIORITY_SOURCE_NAT);
+    ruleset.masquerade(
+        "departure",
+        config.addresses,
+        &resolver_prefix(&config.prefix),
+    );
+    ruleset.apply()
+}
+
+/// What passes through the host: to the outside, to the resolver, and the answers.
+fn limit_forwarding(ruleset: &mut Ruleset, config: &Config) {
+    let from_sandbox = Match::InputName(sandbox_prefix(&config.prefix));
+    let to_sandbox = Match::OutputName(sandbox_prefix(&config.prefix));
+    let from_resolver = Match::InputName(resolver_prefix(&config.prefix));
+    let to_resolver = Match::OutputName(resolver_prefix(&config.prefix));
+    let answers = Match::Established;
     ruleset.chain("through", "filter", HOOK_FORWARD, PRIORITY_FILTER);
     // Dropped here and not at arrival: connections are known only after tracking.
     ruleset.limit_connections("through", &from_sandbox, CONNECTIONS_PER_SANDBOX);
@@ -138,15 +156,13 @@ pub(super) fn install(config: &Config) -> Result<(), Error> {
     }
     ruleset.drop("through", &[&to_sandbox]);
     ruleset.drop("through", &[&to_resolver]);
-    ruleset.drop("through", &[&from_resolver]);
-
-    ruleset.chain("departure", "nat", HOOK_POSTROUTING, PRIORITY_SOURCE_NAT);
-    ruleset.masquerade(
-        "departure",
-        config.addresses,
-        &resolver_prefix(&config.prefix),
+    // An address of our range that nobody has would leave by the host's default route.
+    let (range, length) = (
+        config.addresses.address().octets(),
+        config.addresses.length(),
     );
-    ruleset.apply()
+    ruleset.drop("through", &[&from_sandbox, &Match::To(range, length)]);
+    ruleset.drop("through", &[&from_resolver]);
 }
 
 /// Removes the table, if it is there.

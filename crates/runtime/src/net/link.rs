@@ -182,11 +182,15 @@ impl VethPair {
                 a.bytes(IFA_ADDRESS, &self.address.octets());
             },
         );
+        // Without ARP before the neighbour is told, which setting it would forget. A sandbox that
+        // sends to many addresses would else fill the host's one table of neighbours with
+        // questions; an entry of a link without ARP is the first to go when that is full.
+        let up = IFF_UP | IFF_NOARP;
         batch.push(
             "bringing up eth0",
             RTM_SETLINK,
             0,
-            &link_header(index, IFF_UP, IFF_UP),
+            &link_header(index, up, up),
             |_| {},
         );
         push_neighbour(&mut batch, index, self.gateway, &self.outer_hardware());

@@ -38,7 +38,9 @@ use serde::{Deserialize, Serialize};
 
 pub use address::Ipv4Network;
 pub use dial::{DialError, Dialer};
+pub(crate) use firewall::{CONNECTIONS_PER_SANDBOX, is_denied};
 pub use pool::Pool;
+pub(crate) use slot::make_mapping;
 
 /// How many ids a sandbox has: everything a 16-bit uid can name, as in any container image.
 pub const IDS_PER_SLOT: u32 = 65_536;
@@ -83,7 +85,8 @@ impl Config {
             // 0x7000_0000 to 0x7FFD_FFFF is the last stretch below 2^31 that systemd's list of
             // id ranges leaves free, and above what subuid files hand out.
             first_id: 0x7000_0000,
-            id_ranges: 4_094,
+            // One less than fit: the last is `host_path_ids`.
+            id_ranges: 4_093,
             claims_dir: PathBuf::from("/run/opensandbox/slots"),
             owner: data_dir.into(),
             // A burst of 32 creations finds its slots ready; each costs about 0.4 MiB.
@@ -91,6 +94,15 @@ impl Config {
             ready_none: 4,
             nameservers: None,
         }
+    }
+}
+
+impl Config {
+    /// The range of ids, after those of the slots, that users of sandboxes have as owners of files
+    /// in host paths. One for all sandboxes, so that the next one finds the files of the last.
+    pub(crate) fn host_path_ids(&self) -> std::ops::Range<u32> {
+        let first = self.first_id + self.id_ranges * IDS_PER_SLOT;
+        first..first + IDS_PER_SLOT
     }
 }
 

@@ -372,7 +372,8 @@ fn validate(config: &Config) -> Result<u32, Error> {
             "the interface prefix {prefix:?} must be 1 to {PREFIX_MAX} letters and digits"
         )));
     }
-    let ranges = (u32::MAX - config.first_id) / IDS_PER_SLOT;
+    // The range after the last slot's is that of host paths.
+    let ranges = (u32::MAX - config.first_id) / IDS_PER_SLOT - 1;
     if config.first_id < IDS_PER_SLOT || config.id_ranges == 0 || config.id_ranges > ranges {
         return Err(Error::Config(format!(
             "{} ranges of ids from {} on do not fit between the host's own ids (below \

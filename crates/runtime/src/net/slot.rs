@@ -145,16 +145,29 @@ impl SlotFactory {
 pub(super) fn make_namespaces(first_id: u32) -> Result<(OwnedFd, OwnedFd), Error> {
     let holder =
         Holder::spawn(first_id).map_err(|e| Error::kernel("making a user namespace", e))?;
-    let proc = format!("/proc/{}", holder.pid().as_raw_nonzero());
     let map = format!("0 {first_id} {IDS_PER_SLOT}");
-    for file in ["uid_map", "gid_map"] {
-        let path = format!("{proc}/{file}");
-        write_once(&path, &map).map_err(|e| Error::kernel(format!("mapping ids in {file}"), e))?;
-    }
+    write_maps(&holder, &map, &map)?;
+    let proc = format!("/proc/{}/ns", holder.pid().as_raw_nonzero());
     Ok((
-        open_file(&format!("{proc}/ns/user"))?,
-        open_file(&format!("{proc}/ns/net"))?,
+        open_file(&format!("{proc}/user"))?,
+        open_file(&format!("{proc}/net"))?,
     ))
+}
+
+/// A user namespace that is only a mapping of ids, for a mount that shows owners through it.
+pub(crate) fn make_mapping(first_id: u32, users: &str, groups: &str) -> Result<OwnedFd, Error> {
+    let holder = Holder::spawn_without_network(first_id)
+        .map_err(|e| Error::kernel("making a user namespace", e))?;
+    write_maps(&holder, users, groups)?;
+    open_file(&format!("/proc/{}/ns/user", holder.pid().as_raw_nonzero()))
+}
+
+fn write_maps(holder: &Holder, users: &str, groups: &str) -> Result<(), Error> {
+    for (file, map) in [("uid_map", users), ("gid_map", groups)] {
+        let path = format!("/proc/{}/{file}", holder.pid().as_raw_nonzero());
+        write_once(&path, map).map_err(|e| Error::kernel(format!("mapping ids in {file}"), e))?;
+    }
+    Ok(())
 }
 
 /// Runs `work` with this thread in the network namespace `inside`, and brings it back to `host`.

@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::build::{self, BuildInputs, Built};
 use super::record::{Process, RECORD_VERSION, Record, boot_id};
-use super::{Alive, Sandbox, State, disk_image, release_resources, removal, volume};
+use super::{Alive, Sandbox, State, limits, release_resources, removal, volume};
 use crate::backend::Shared;
 use crate::cgroup::Group;
 use crate::image::{self, Prepared};
@@ -26,7 +26,7 @@ pub(crate) async fn create(
 ) -> Result<(Arc<Sandbox>, Created), Error> {
     let network = Network::of_policy(&spec.network)?;
     let image = prepare_image(shared, &spec).await?;
-    let limits = limits(shared, &spec.limits)?;
+    let limits = limits::of(shared, &spec.limits)?;
     let slot = shared.pool.take(network).await;
     let slot = slot.map_err(|error| slot_error(&error))?;
     let group = match shared.tree.take() {
@@ -90,7 +90,7 @@ async fn start(
 ) -> Result<(Arc<Sandbox>, Created), Error> {
     unfinished
         .group
-        .limit(&limits)
+        .limit_new(&limits)
         .map_err(|error| limit_error(&error))?;
     let cgroup = unfinished
         .group
@@ -234,17 +234,24 @@ impl DiskSetup {
         let directory = shared.layout.sandboxes().join(id.as_str());
         std::fs::create_dir(&directory).map_err(|source| directory_error(id, source))?;
         *made = Some(directory.clone());
-        let user = std::os::fd::AsFd::as_fd(&self.slot.user);
+        let ids = volume::Ids {
+            user: std::os::fd::AsFd::as_fd(&self.slot.user),
+            first_id: self.slot.first_id,
+            host_path_root: shared.config.host_path_root,
+            host_path_ids: shared.config.network.host_path_ids(),
+        };
         let volumes = &self.spec.volumes;
-        let mounts = volume::prepare(volumes, &shared.layout.volumes(), user, own_volumes)?;
+        let mounts = volume::prepare(volumes, &shared.layout.volumes(), &ids, own_volumes)?;
         let record = self
             .record(own_volumes)
             .and_then(|record| record.write(&directory).map(|()| record));
         let record = record.map_err(|source| {
             build::failed(format!("writing the record of sandbox {id}"), source)
         })?;
+        let images = shared.layout.images();
         let inputs = BuildInputs {
             image: &self.image,
+            images: &images,
             slot: &self.slot,
             network: self.network,
             resolv_conf: shared.pool.resolv_conf().to_owned(),
@@ -313,40 +320,6 @@ async fn prepare_image(shared: &Shared, spec: &Spec) -> Result<Prepared, Error> 
         .prepare(&spec.source, spec.platform.as_ref())
         .await;
     prepared.map_err(|error| image_error(error, &spec.source))
-}
-
-/// What was asked for over the defaults; what this backend cannot hold anybody to is refused.
-fn limits(shared: &Shared, wanted: &Limits) -> Result<Limits, Error> {
-    let refuse = |message: &str| {
-        Err(Error::Invalid {
-            field: "resourceLimits",
-            message: message.to_owned(),
-        })
-    };
-    if wanted.gpus.is_some_and(|count| count > 0) {
-        return refuse("the embedded backend has no GPUs to give; use the docker backend");
-    }
-    let default = &shared.config.default_limits;
-    let disk_bytes = wanted.disk_bytes.or(default.disk_bytes);
-    match (disk_bytes, &shared.disk_images) {
-        (Some(_), Err(why)) => {
-            return refuse(&format!("this server cannot limit disk space: {why}"));
-        }
-        (Some(bytes), Ok(_)) => {
-            if let Some(problem) = disk_image::size_problem(bytes) {
-                return refuse(&problem);
-            }
-        }
-        _ => {}
-    }
-    Ok(Limits {
-        cpu_millis: wanted.cpu_millis.or(default.cpu_millis),
-        memory_bytes: wanted.memory_bytes.or(default.memory_bytes),
-        pids: wanted.pids.or(default.pids),
-        open_files: wanted.open_files.or(default.open_files),
-        disk_bytes,
-        gpus: None,
-    })
 }
 
 fn directory_error(id: &SandboxId, source: std::io::Error) -> Error {

@@ -14,6 +14,7 @@ pub(crate) mod build;
 pub(crate) mod copy;
 pub(crate) mod create;
 pub(crate) mod disk_image;
+mod limits;
 pub(crate) mod log_follow;
 pub(crate) mod logs;
 pub(crate) mod precopy;

@@ -5,10 +5,12 @@
 //! same volume and could plant one between a check and its use. What comes out is a descriptor
 //! of a mount; the name is never used again.
 //!
-//! Volumes are idmapped like the layers: root in the sandbox is root in the volume. Files that a
-//! sandbox makes in a host path therefore belong to the host's users of the same number, root
-//! included, as with any container engine: that is what the allow-list decides about.
+//! Named volumes are idmapped like the layers: root in the sandbox is root in the volume, which
+//! only root of the host can reach. In a host path root is somebody else, see [`owners`].
 
+mod owners;
+
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
@@ -17,8 +19,10 @@ use rustix::fs::{CWD, FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
+use crate::config::HostPathRoot;
 use crate::spawner::protocol::MountTarget;
 use crate::sys::{self, MountChange};
+use owners::Owners;
 
 /// A mount ready to be attached.
 pub(crate) struct PreparedMount {
@@ -32,42 +36,90 @@ const RESERVED: [&str; 3] = ["/proc", "/sys", "/dev"];
 /// A claim is a directory name.
 const CLAIM_BYTES_MAX: usize = 253;
 
+/// The ids of one sandbox, and whose they are in host paths.
+pub(crate) struct Ids<'a> {
+    /// The sandbox's user namespace.
+    pub(crate) user: BorrowedFd<'a>,
+    /// The host's id of its root.
+    pub(crate) first_id: u32,
+    pub(crate) host_path_root: HostPathRoot,
+    pub(crate) host_path_ids: Range<u32>,
+}
+
 /// Makes the mounts of `volumes`. Names of named volumes that did not exist, and go with the
 /// sandbox, are added to `made` as they are made, so that the caller can undo them.
 pub(crate) fn prepare(
     volumes: &[Volume],
     volumes_dir: &Path,
-    user: BorrowedFd<'_>,
+    ids: &Ids<'_>,
     made: &mut Vec<String>,
 ) -> Result<Vec<PreparedMount>, Error> {
-    volumes
-        .iter()
-        .map(|volume| {
-            let path = target_path(&volume.mount_path)?;
-            let root = match &volume.source {
-                VolumeSource::HostPath { path, allowed_root } => {
-                    open_host_path(path, allowed_root)?
+    let mut mounts = Vec::with_capacity(volumes.len());
+    for volume in volumes {
+        let path = target_path(&volume.mount_path)?;
+        let (root, owners) = match &volume.source {
+            VolumeSource::HostPath { path, allowed_root } => {
+                let root = open_host_path(path, allowed_root)?;
+                let found = look_at(&root, volume)?;
+                let owners = Owners::of(&found, ids.host_path_root, &ids.host_path_ids);
+                (root, owners)
+            }
+            VolumeSource::Named {
+                claim,
+                create,
+                delete_with_sandbox,
+                ..
+            } => {
+                let (root, is_new) = open_named(claim, *create, volumes_dir)?;
+                if is_new && *delete_with_sandbox {
+                    made.push(claim.clone());
                 }
-                VolumeSource::Named {
-                    claim,
-                    create,
-                    delete_with_sandbox,
-                    ..
-                } => {
-                    let (root, is_new) = open_named(claim, *create, volumes_dir)?;
-                    if is_new && *delete_with_sandbox {
-                        made.push(claim.clone());
-                    }
-                    root
-                }
-            };
-            let source = match &volume.sub_path {
-                Some(sub_path) => open_sub_path(&root, sub_path)?,
-                None => root,
-            };
-            prepare_mount(&source, path, volume, user)
-        })
-        .collect()
+                (root, None)
+            }
+        };
+        let source = match &volume.sub_path {
+            Some(sub_path) => open_sub_path(&root, sub_path, owners)?,
+            None => root,
+        };
+        let mount = match owners {
+            None => prepare_mount(&source, path, volume, ids.user)?,
+            Some(owners) => {
+                check_writable(&source, volume, owners)?;
+                let mapping = owners.mapping(ids.first_id, &ids.host_path_ids);
+                let mapping = mapping.map_err(|error| Error::Io {
+                    action: format!("mapping the owners of volume {}", volume.name),
+                    source: std::io::Error::other(error),
+                })?;
+                prepare_mount(&source, path, volume, mapping.as_fd())?
+            }
+        };
+        mounts.push(mount);
+    }
+    Ok(mounts)
+}
+
+fn look_at(source: &OwnedFd, volume: &Volume) -> Result<rustix::fs::Stat, Error> {
+    rustix::fs::fstat(source).map_err(|errno| Error::Io {
+        action: format!("looking at volume {}", volume.name),
+        source: errno.into(),
+    })
+}
+
+/// Says now that nothing could be written to a volume that is to be written to.
+fn check_writable(source: &OwnedFd, volume: &Volume, owners: Owners) -> Result<(), Error> {
+    let found = look_at(source, volume)?;
+    if volume.read_only || owners.may_write(&found) {
+        return Ok(());
+    }
+    let message = format!(
+        "volume {} belongs to user {} of the host and root in a sandbox is user {} there, who may \
+         not write to it: give it to them with chown {}, or mount it read-only",
+        volume.name, found.st_uid, owners.user, owners.user
+    );
+    Err(Error::Invalid {
+        field: "volumes.host.path",
+        message,
+    })
 }
 
 /// The named volumes among `volumes`.
@@ -203,8 +255,8 @@ fn open_named(claim: &str, create: bool, volumes_dir: &Path) -> Result<(OwnedFd,
 }
 
 /// A sub-path, made where it is missing. No part of it may be a link: whoever shares the volume
-/// can put one there at any moment.
-fn open_sub_path(root: &OwnedFd, sub_path: &str) -> Result<OwnedFd, Error> {
+/// can put one there at any moment. What is made belongs to `owners`, else to root.
+fn open_sub_path(root: &OwnedFd, sub_path: &str, owners: Option<Owners>) -> Result<OwnedFd, Error> {
     let wrong = |message: String| Error::Invalid {
         field: "volumes.subPath",
         message,
@@ -227,12 +279,10 @@ fn open_sub_path(root: &OwnedFd, sub_path: &str) -> Result<OwnedFd, Error> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let open = || rustix::fs::openat2(&here, *part, flags, Mode::empty(), resolve);
         let next = match open() {
-            Err(Errno::NOENT) => {
-                match rustix::fs::mkdirat(&here, *part, Mode::from_raw_mode(0o755)) {
-                    Ok(()) | Err(Errno::EXIST) => open(),
-                    Err(errno) => Err(errno),
-                }
-            }
+            Err(Errno::NOENT) => match make_directory(&here, part, owners) {
+                Ok(()) | Err(Errno::EXIST) => open(),
+                Err(errno) => Err(errno),
+            },
             other => other,
         };
         here = next.map_err(|errno| {
@@ -246,6 +296,23 @@ fn open_sub_path(root: &OwnedFd, sub_path: &str) -> Result<OwnedFd, Error> {
     Ok(here)
 }
 
+/// Makes a directory that belongs to `owners` from the start: to give it to them later would mean
+/// to trust its name a second time.
+fn make_directory(at: &OwnedFd, name: &str, owners: Option<Owners>) -> rustix::io::Result<()> {
+    let mode = Mode::from_raw_mode(0o755);
+    let Some(owners) = owners else {
+        return rustix::fs::mkdirat(at, name, mode);
+    };
+    let made = sys::set_file_ids(owners.user, owners.group)
+        .and_then(|()| rustix::fs::mkdirat(at, name, mode));
+    if sys::set_file_ids(0, 0).is_err() {
+        // The kernel has no reason to refuse. A thread of the server that goes on making files
+        // for somebody else must not be.
+        std::process::abort();
+    }
+    made
+}
+
 fn prepare_mount(
     source: &OwnedFd,
     path: String,
@@ -256,7 +323,7 @@ fn prepare_mount(
         action: format!("{action} volume {}", volume.name),
         source: errno.into(),
     };
-    let found = rustix::fs::fstat(source).map_err(|errno| io("looking at", errno))?;
+    let found = look_at(source, volume)?;
     let kind = FileType::from_raw_mode(found.st_mode);
     if !kind.is_dir() && !kind.is_file() {
         let message = "only directories and regular files can be mounted".to_owned();

@@ -8,6 +8,10 @@
 //! of them: a comparison of 64 bits could be passed by setting a high bit that the kernel then
 //! ignores.
 //!
+//! Some sockets are made by the spawner, which the filter's notifications go to: those whose memory
+//! nobody is charged for. A sandbox can add filters and cannot take the answer upon itself: the
+//! kernel allows one listener in a chain of filters (`has_duplicate_listener`, EBUSY).
+//!
 //! Not here: who installs it and when; that is the last step of [`crate::init`].
 
 mod numbers;
@@ -33,9 +37,12 @@ struct Profile {
     #[expect(dead_code, reason = "for the reader of the profile")]
     comment: String,
     newest_reviewed: String,
+    #[cfg_attr(not(test), expect(dead_code, reason = "for the reader, and a test"))]
+    allowed_since_5_10: Vec<AllowedCall>,
     deny: Vec<Deny>,
     check: Vec<Check>,
     netlink: Netlink,
+    counted: Counted,
 }
 
 #[derive(Deserialize)]
@@ -47,13 +54,28 @@ struct Deny {
     calls: Vec<String>,
 }
 
+/// A call that Linux got after 5.10 and that sandboxes may use.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[cfg_attr(not(test), expect(dead_code, reason = "for the reader, and a test"))]
+struct AllowedCall {
+    call: String,
+    linux: String,
+    reason: String,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Check {
     #[expect(dead_code, reason = "for the reader of the profile")]
     reason: String,
     call: String,
+    /// The check is made only of calls with this.
+    when: Option<When>,
     argument: u32,
+    /// Every value but zero, all 64 bits of it.
+    #[serde(default)]
+    deny_nonzero: bool,
     #[serde(default)]
     deny_bits: Vec<String>,
     #[serde(default)]
@@ -65,6 +87,13 @@ struct Check {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
+struct When {
+    argument: u32,
+    is: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct Netlink {
     #[expect(dead_code, reason = "for the reader of the profile")]
     reason: String,
@@ -72,10 +101,22 @@ struct Netlink {
     errno: String,
 }
 
+/// Sockets besides netlink that the spawner makes, because one sandbox may have only few.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Counted {
+    #[expect(dead_code, reason = "for the reader of the profile")]
+    reason: String,
+    families: Vec<String>,
+    protocols: Vec<String>,
+}
+
 /// What happens to a call.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Verdict {
     Allow,
+    /// The spawner answers it.
+    Notify,
     Errno(u16),
     /// These tests in order; the first that is decided wins, and none decided is `otherwise`.
     Tests(Vec<Test>, Box<Verdict>),
@@ -90,6 +131,8 @@ enum Test {
         bits: u32,
         then: Verdict,
     },
+    /// Any bit set of the upper half.
+    HighBits { argument: u32, then: Verdict },
     /// Equal to one of these.
     OneOf {
         argument: u32,
@@ -113,9 +156,11 @@ fn segments(profile: &Profile) -> Vec<Segment> {
             }
         }
     }
-    for check in &profile.check {
+    // A call may have several checks: what the first lets through meets the next.
+    for check in profile.check.iter().rev() {
         if let Number::Is(number) = call(&check.call) {
-            special.insert(number, check_verdict(check, &profile.netlink));
+            let next = special.remove(&number).unwrap_or(Verdict::Allow);
+            special.insert(number, check_verdict(check, profile, next));
         }
     }
     let Number::Is(newest) = call(&profile.newest_reviewed) else {
@@ -135,9 +180,36 @@ fn segments(profile: &Profile) -> Vec<Segment> {
     segments
 }
 
-fn check_verdict(check: &Check, netlink: &Netlink) -> Verdict {
+fn check_verdict(check: &Check, profile: &Profile, next: Verdict) -> Verdict {
+    let judged = check_values(check, profile, next.clone());
+    match &check.when {
+        None => judged,
+        Some(when) => {
+            let test = Test::OneOf {
+                argument: when.argument,
+                values: values(&when.is),
+                then: judged,
+            };
+            Verdict::Tests(vec![test], Box::new(next))
+        }
+    }
+}
+
+fn check_values(check: &Check, profile: &Profile, next: Verdict) -> Verdict {
     let argument = check.argument;
     let refuse = Verdict::Errno(errno(&check.errno));
+    if check.deny_nonzero {
+        let low = Test::Bits {
+            argument,
+            bits: u32::MAX,
+            then: refuse.clone(),
+        };
+        let high = Test::HighBits {
+            argument,
+            then: refuse,
+        };
+        return Verdict::Tests(vec![low, high], Box::new(next));
+    }
     if !check.deny_bits.is_empty() {
         let bits = values(&check.deny_bits)
             .iter()
@@ -147,7 +219,7 @@ fn check_verdict(check: &Check, netlink: &Netlink) -> Verdict {
             bits,
             then: refuse,
         };
-        return Verdict::Tests(vec![test], Box::new(Verdict::Allow));
+        return Verdict::Tests(vec![test], Box::new(next));
     }
     if !check.deny.is_empty() {
         let test = Test::OneOf {
@@ -155,38 +227,49 @@ fn check_verdict(check: &Check, netlink: &Netlink) -> Verdict {
             values: values(&check.deny),
             then: refuse,
         };
-        return Verdict::Tests(vec![test], Box::new(Verdict::Allow));
+        return Verdict::Tests(vec![test], Box::new(next));
     }
     let mut plain = check.allow.clone();
     let mut tests = Vec::new();
-    if let Some(at) = plain.iter().position(|name| name == "AF_NETLINK") {
-        plain.remove(at);
-        let protocols = Test::OneOf {
-            argument: 2,
-            values: values(&netlink.allow),
-            then: Verdict::Allow,
-        };
-        let then = Verdict::Tests(
-            vec![protocols],
-            Box::new(Verdict::Errno(errno(&netlink.errno))),
-        );
-        let family = values(&["AF_NETLINK".to_owned()]);
-        tests.push(Test::OneOf {
-            argument,
-            values: family,
-            then,
-        });
+    for (families, then) in counted_sockets(profile) {
+        if families.iter().all(|family| plain.contains(family)) {
+            plain.retain(|family| !families.contains(family));
+            tests.push(Test::OneOf {
+                argument,
+                values: values(&families),
+                then,
+            });
+        }
     }
-    let allowed = values(&plain);
-    tests.insert(
-        0,
-        Test::OneOf {
-            argument,
-            values: allowed,
-            then: Verdict::Allow,
-        },
-    );
+    tests.push(Test::OneOf {
+        argument,
+        values: values(&plain),
+        then: next,
+    });
     Verdict::Tests(tests, Box::new(refuse))
+}
+
+/// Families of sockets of which the spawner makes some, and the verdict on each.
+fn counted_sockets(profile: &Profile) -> [(Vec<String>, Verdict); 2] {
+    let notified = |protocols: &[String], otherwise: Verdict| {
+        let test = Test::OneOf {
+            argument: 2,
+            values: values(protocols),
+            then: Verdict::Notify,
+        };
+        Verdict::Tests(vec![test], Box::new(otherwise))
+    };
+    let netlink = Verdict::Errno(errno(&profile.netlink.errno));
+    [
+        (
+            vec!["AF_NETLINK".to_owned()],
+            notified(&profile.netlink.allow, netlink),
+        ),
+        (
+            profile.counted.families.clone(),
+            notified(&profile.counted.protocols, Verdict::Allow),
+        ),
+    ]
 }
 
 fn call(name: &str) -> Number {
@@ -251,21 +334,26 @@ fn verdict(of: &Verdict) -> Vec<sock_filter> {
     };
     let mut code = Vec::new();
     for test in tests {
-        let (argument, operation, values, then) = match test {
+        /// The processors we run on have the lower half first.
+        const HIGH: u32 = 4;
+        let (offset, operation, values, then) = match test {
             Test::Bits {
                 argument,
                 bits,
                 then,
-            } => (argument, libc::BPF_JSET, vec![*bits], then),
+            } => (8 * argument, libc::BPF_JSET, vec![*bits], then),
+            Test::HighBits { argument, then } => {
+                (8 * argument + HIGH, libc::BPF_JSET, vec![u32::MAX], then)
+            }
             Test::OneOf {
                 argument,
                 values,
                 then,
-            } => (argument, libc::BPF_JEQ, values.clone(), then),
+            } => (8 * argument, libc::BPF_JEQ, values.clone(), then),
         };
         let then = verdict(then);
         let skip = u8::try_from(then.len()).expect("a check is short");
-        code.push(load(ARGUMENTS_OFFSET + 8 * argument));
+        code.push(load(ARGUMENTS_OFFSET + offset));
         let count = values.len();
         for (i, value) in values.into_iter().enumerate() {
             let rest = u8::try_from(count - i - 1).expect("a check is short");
@@ -281,6 +369,7 @@ fn verdict(of: &Verdict) -> Vec<sock_filter> {
 fn answer(verdict: &Verdict) -> sock_filter {
     let value = match verdict {
         Verdict::Allow => libc::SECCOMP_RET_ALLOW,
+        Verdict::Notify => libc::SECCOMP_RET_USER_NOTIF,
         Verdict::Errno(number) => libc::SECCOMP_RET_ERRNO | u32::from(*number),
         Verdict::Tests(..) => unreachable!("tests are compiled by `verdict`"),
     };

@@ -1,9 +1,12 @@
 //! Runs the compiled program on a small interpreter of classic BPF, as the kernel would.
 
+use std::collections::BTreeMap;
+
 use super::numbers::{self, ARCHITECTURE};
 use super::*;
 
 const ALLOW: u32 = libc::SECCOMP_RET_ALLOW;
+const NOTIFY: u32 = libc::SECCOMP_RET_USER_NOTIF;
 
 fn refused(errno: i32) -> u32 {
     libc::SECCOMP_RET_ERRNO | errno.cast_unsigned()
@@ -89,6 +92,62 @@ fn everything_else_that_was_reviewed_is_allowed_and_nothing_newer() {
     }
 }
 
+/// Linux 5.10 ends with process_madvise, 6.18 with file_setattr; from 424 on the numbers are the same
+/// everywhere.
+#[test]
+fn every_allowed_call_that_is_newer_than_linux_5_10_has_a_reason() {
+    const PROCESS_MADVISE: u32 = 440;
+    const FILE_SETATTR: u32 = 469;
+    let profile: Profile = serde_json::from_str(include_str!("profile.json")).unwrap();
+    let mut named = BTreeMap::new();
+    for allowed in &profile.allowed_since_5_10 {
+        let Number::Is(number) = call(&allowed.call) else {
+            panic!("{} has no number", allowed.call);
+        };
+        assert!(!allowed.reason.is_empty() && !allowed.linux.is_empty());
+        named.insert(number, allowed.call.as_str());
+    }
+    let program = compile();
+    for number in PROCESS_MADVISE + 1..=FILE_SETATTR {
+        let is_allowed = run(&program, ARCHITECTURE, number, [0; 6]).0 == ALLOW;
+        assert_eq!(
+            is_allowed,
+            named.contains_key(&number),
+            "call {number}: allowed {is_allowed}, named {:?}",
+            named.get(&number)
+        );
+    }
+}
+
+#[test]
+fn sockets_take_no_program_for_the_kernel() {
+    for option in [26, 50, 51, 52] {
+        check("setsockopt", [3, 1, option, 0, 0, 0], refused(libc::EPERM));
+        check(
+            "setsockopt",
+            [3, 1 | 1 << 32, option, 0, 0, 0],
+            refused(libc::EPERM),
+        );
+        // The same number of another level is another option.
+        check("setsockopt", [3, 6, option, 0, 0, 0], ALLOW);
+    }
+    check("setsockopt", [3, 1, 8, 0, 0, 0], ALLOW);
+}
+
+#[test]
+fn limits_are_ones_own_and_that_on_core_dumps_stays() {
+    for resource in [4, 7] {
+        check("prlimit64", [1, resource, 1, 0, 0, 0], refused(libc::EPERM));
+    }
+    check("prlimit64", [0, 7, 1, 0, 0, 0], ALLOW);
+    check("prlimit64", [0, 4, 0, 1, 0, 0], ALLOW);
+    for new in [1, 1 << 32, 0x7fff_0000_0000] {
+        check("prlimit64", [0, 4, new, 0, 0, 0], refused(0));
+    }
+    check("setrlimit", [4, 1, 0, 0, 0, 0], refused(0));
+    check("setrlimit", [7, 1, 0, 0, 0, 0], ALLOW);
+}
+
 #[test]
 fn calls_of_another_processor_mode_are_refused() {
     const I386: u32 = 0x4000_0003;
@@ -123,22 +182,28 @@ fn namespaces_cannot_be_made() {
 #[test]
 fn only_four_socket_families_exist() {
     for family in 0..50_u64 {
-        let allowed = [1, 2, 10, 16].contains(&family);
-        let expected = if allowed {
-            ALLOW
-        } else {
-            refused(libc::EAFNOSUPPORT)
+        let expected = match family {
+            1 | 2 | 10 => ALLOW,
+            16 => NOTIFY,
+            _ => refused(libc::EAFNOSUPPORT),
         };
         check("socket", [family, 1, 0, 0, 0, 0], expected);
     }
     for protocol in 0..30_u64 {
         let allowed = [0, 4, 15].contains(&protocol);
         let expected = if allowed {
-            ALLOW
+            NOTIFY
         } else {
             refused(libc::EPROTONOSUPPORT)
         };
         check("socket", [16, 3, protocol, 0, 0, 0], expected);
+    }
+    for family in [2, 10] {
+        for protocol in 0..300_u64 {
+            let is_ping = [1, 58].contains(&protocol);
+            let expected = if is_ping { NOTIFY } else { ALLOW };
+            check("socket", [family, 2, protocol, 0, 0, 0], expected);
+        }
     }
     check("socketpair", [1, 1, 0, 0, 0, 0], ALLOW);
     check(

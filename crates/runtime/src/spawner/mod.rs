@@ -7,26 +7,31 @@
 //! It is the parent of the sandboxes and therefore learns how they end: it writes that into the
 //! sandbox's directory before it reaps, so the record is there by the time anybody sees the
 //! process gone. It outlives the server for this, and ends when the last of its children has.
-//! Nothing else depends on it: when it is killed the sandboxes go on under the host's init, and
-//! the server starts another.
+//! It has a network namespace of its own with nothing in it, and few capabilities. It also makes the
+//! sockets that a sandbox may have only few of ([`sockets`]). Nothing else depends on it: when it is killed the sandboxes go on under the host's init without such sockets
+//! (`ENOSYS`), and the server starts another.
 
 mod client;
 pub(crate) mod packet;
 pub(crate) mod protocol;
+mod sockets;
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use rustix::event::{PollFd, PollFlags};
+use rustix::event::epoll;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::Pid;
+use rustix::thread::{CapabilitySet, CapabilitySets, UnshareFlags};
 
 use crate::init::{self, InitContext};
 use crate::sys::{self, ExitStatus, Keep, Memory, ProgramText, Stack};
 
 pub(crate) use client::{SpawnError, Spawned, Spawner};
 use protocol::{CgroupEntry, Descriptors, InitFailure, REQUEST_BYTES_MAX, Report, Request, Step};
+use sockets::{Network, Sockets};
 
 /// The file in a sandbox's directory that says how it ended: `code N` or `signal N`.
 pub(crate) const EXIT_FILE: &str = "exit";
@@ -58,26 +63,97 @@ fn serve() -> Result<(), String> {
     // Kernels without keyrings answer ENOSYS, and then there is none to inherit.
     let _ = sys::join_anonymous_keyring();
     raise_open_files();
+    protect_from_oom();
     let children = sys::watch_children().map_err(fail("watching children"))?;
-    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    let (listeners, theirs) = listener_channel().map_err(fail("making a pair of sockets"))?;
+    let open =
+        |path: &str, flags: OFlags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
+    // Nothing can be reached from it: the network of the host is none of its business.
+    sys::unshare_namespaces(UnshareFlags::NEWNET).map_err(fail("leaving the host's network"))?;
+    let own = open("/proc/self/ns/net", OFlags::RDONLY).map_err(fail("its network"))?;
+    let sockets_max = sockets::limit();
     let context = InitContext {
         filter: crate::seccomp::compile(),
-        null: rustix::fs::open("/dev/null", flags, Mode::empty()).map_err(fail("/dev/null"))?,
+        null: open("/dev/null", OFlags::RDWR).map_err(fail("/dev/null"))?,
         scaffold: init::prepare_scaffold().map_err(fail("making its root filesystem"))?,
+        landlock: sys::Landlock::find(),
+        listeners: theirs,
     };
+    let proc = init::process_filesystem().map_err(fail("mounting /proc"))?;
     // It may outlive the server by days: from here on it holds none of the server's pipes open.
     sys::duplicate_to(context.null.as_fd(), 2, Keep::AcrossExec)
         .map_err(fail("closing its standard error"))?;
+    let set = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(fail("making an epoll set"))?;
+    for (key, source) in [
+        (KEY_SERVER, &socket),
+        (KEY_CHILDREN, &children),
+        (KEY_LISTENERS, &listeners),
+    ] {
+        sockets::add_source(&set, source, key).map_err(fail("filling its epoll set"))?;
+    }
+    keep_capabilities().map_err(fail("giving up capabilities"))?;
     let mut spawner = EventLoop {
+        set,
         socket: Some(socket),
         children,
+        listeners,
         context,
         alive: HashMap::new(),
+        sockets: Sockets::new(own, proc, sockets_max),
+        next_key: KEY_SANDBOXES,
+        unheard: HashMap::new(),
         buffer: vec![0; REQUEST_BYTES_MAX],
         layer_mount_points: 0,
         stack: Stack::new().map_err(fail("reserving a stack"))?,
     };
     spawner.run().map_err(fail("waiting"))
+}
+
+/// What making a sandbox needs: mounts and namespaces (`SYS_ADMIN`), ids and owners, device nodes,
+/// and limits.
+const CAPABILITIES: CapabilitySet = CapabilitySet::SYS_ADMIN
+    .union(CapabilitySet::SYS_CHROOT)
+    .union(CapabilitySet::SYS_RESOURCE)
+    .union(CapabilitySet::MKNOD)
+    .union(CapabilitySet::CHOWN)
+    .union(CapabilitySet::DAC_OVERRIDE)
+    .union(CapabilitySet::FOWNER)
+    .union(CapabilitySet::FSETID)
+    .union(CapabilitySet::SETUID)
+    .union(CapabilitySet::SETGID)
+    .union(CapabilitySet::SETPCAP);
+
+/// Gives up every other capability. Joining a sandbox's user namespace makes a process all-powerful
+/// in there whatever it had before (user_namespaces(7)).
+fn keep_capabilities() -> rustix::io::Result<()> {
+    init::bound_capabilities(CAPABILITIES)?;
+    let held = rustix::thread::capabilities(None)?.permitted & CAPABILITIES;
+    rustix::thread::set_capabilities(
+        None,
+        CapabilitySets {
+            effective: held,
+            permitted: held,
+            inheritable: CapabilitySet::empty(),
+        },
+    )
+}
+
+/// What woke the loop: one of these, or from [`KEY_SANDBOXES`] on a sandbox.
+const KEY_SERVER: u64 = 0;
+const KEY_CHILDREN: u64 = 1;
+const KEY_LISTENERS: u64 = 2;
+const KEY_SANDBOXES: u64 = 3;
+
+/// Events taken at once: a sandbox that asks for sockets all the time gets one per turn, and the
+/// server's requests come first in each.
+const EVENTS_MAX: usize = 64;
+
+/// Where new sandboxes send the descriptor on which their calls arrive.
+fn listener_channel() -> rustix::io::Result<(OwnedFd, OwnedFd)> {
+    let flags = SocketFlags::CLOEXEC;
+    let pair = rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)?;
+    rustix::io::ioctl_fionbio(&pair.0, true)?;
+    Ok(pair)
 }
 
 /// The spawner stands still while a child borrows its memory. A child that looks for a place inside
@@ -100,7 +176,14 @@ fn memory_for(request: &Request) -> Memory {
     }
 }
 
-/// One descriptor per living sandbox is held.
+/// The kernel is to kill sandboxes for memory, and not the one that knows how they ended; likewise
+/// the server. Needs `CAP_SYS_RESOURCE`; without it the score stays what it is.
+pub fn protect_from_oom() {
+    const SCORE: &str = "-900";
+    let _ = std::fs::write("/proc/self/oom_score_adj", SCORE);
+}
+
+/// Descriptors per living sandbox: its directory, its network and its filter's listener.
 fn raise_open_files() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
     let limit = getrlimit(Resource::Nofile);
@@ -113,12 +196,19 @@ fn raise_open_files() {
 }
 
 struct EventLoop {
+    set: OwnedFd,
     /// `None` once the server has gone.
     socket: Option<OwnedFd>,
     children: OwnedFd,
+    /// See [`listener_channel`].
+    listeners: OwnedFd,
     context: InitContext,
-    /// The directories of the sandboxes whose parent this is.
-    alive: HashMap<Pid, OwnedFd>,
+    /// The sandboxes whose parent this is.
+    alive: HashMap<Pid, Child>,
+    sockets: Sockets,
+    next_key: u64,
+    /// The networks of sandboxes whose listener has not come yet, by key.
+    unheard: HashMap<u64, Network>,
     buffer: Vec<u8>,
     /// How many layers have a directory in the scaffold to be mounted on.
     layer_mount_points: usize,
@@ -126,42 +216,91 @@ struct EventLoop {
     stack: Stack,
 }
 
+struct Child {
+    /// Where its end is recorded.
+    directory: OwnedFd,
+    /// What its calls are known by.
+    key: u64,
+}
+
 impl EventLoop {
     fn run(&mut self) -> rustix::io::Result<()> {
         while self.socket.is_some() || !self.alive.is_empty() {
-            let (has_request, has_exit) = self.wait()?;
-            if has_exit {
-                self.reap();
+            let woken = self.wait()?;
+            self.sockets.wake(self.set.as_fd());
+            for source in [KEY_CHILDREN, KEY_SERVER, KEY_LISTENERS] {
+                if woken.contains(&source) {
+                    match source {
+                        KEY_CHILDREN => self.reap(),
+                        KEY_SERVER => self.answer(),
+                        _ => self.hear(),
+                    }
+                }
             }
-            if has_request {
-                self.answer();
+            for key in woken.into_iter().filter(|key| *key >= KEY_SANDBOXES) {
+                self.sockets.answer(self.set.as_fd(), key);
             }
         }
         Ok(())
     }
 
-    fn wait(&self) -> rustix::io::Result<(bool, bool)> {
-        let mut watched = vec![PollFd::new(&self.children, PollFlags::IN)];
-        if let Some(socket) = &self.socket {
-            watched.push(PollFd::new(socket, PollFlags::IN));
-        }
-        match rustix::event::poll(&mut watched, None) {
-            Ok(_) | Err(Errno::INTR) => {}
+    /// Waits until something happens; returns the keys of what did.
+    fn wait(&self) -> rustix::io::Result<Vec<u64>> {
+        let empty = epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        };
+        let mut events = [empty; EVENTS_MAX];
+        let timeout = self
+            .sockets
+            .next_rested()
+            .map(|left| rustix::event::Timespec {
+                tv_sec: left.as_secs().cast_signed(),
+                tv_nsec: i64::from(left.subsec_nanos()),
+            });
+        let count = match epoll::wait(&self.set, &mut events, timeout.as_ref()) {
+            Ok(count) => count,
+            Err(Errno::INTR) => 0,
             Err(errno) => return Err(errno),
+        };
+        Ok(events[..count]
+            .iter()
+            .map(|event| event.data.u64())
+            .collect())
+    }
+
+    /// Takes in the listeners of new sandboxes.
+    fn hear(&mut self) {
+        let mut key = [0_u8; size_of::<u64>()];
+        while let Ok((length, mut descriptors)) = packet::receive(self.listeners.as_fd(), &mut key)
+        {
+            let key = u64::from_ne_bytes(key);
+            // None when the sandbox has ended by now.
+            let (Some(network), Some(listener)) = (self.unheard.remove(&key), descriptors.pop())
+            else {
+                continue;
+            };
+            if length == size_of::<u64>() {
+                // Without it the sandbox's calls wait until it is gone; there is memory for an
+                // entry, or the spawner would not have come this far.
+                let _ = self.sockets.add(self.set.as_fd(), key, listener, network);
+            }
         }
-        let is_ready = |i: usize| watched.get(i).is_some_and(|w| !w.revents().is_empty());
-        Ok((is_ready(1), is_ready(0)))
+    }
+
+    fn forget_server(&mut self) {
+        self.socket = None;
     }
 
     fn answer(&mut self) {
         let Some(socket) = &self.socket else { return };
         match packet::receive(socket.as_fd(), &mut self.buffer) {
-            Ok((0, _)) => self.socket = None,
+            Ok((0, _)) => self.forget_server(),
             Ok((length, list)) => self.spawn(length, list),
             Err(Errno::INTR | Errno::AGAIN) => {}
             // A packet that was too large is lost; its report socket closes, which says so.
             Err(Errno::MSGSIZE) => {}
-            Err(_) => self.socket = None,
+            Err(_) => self.forget_server(),
         }
     }
 
@@ -172,9 +311,11 @@ impl EventLoop {
         let Some((report, descriptors)) = Descriptors::take(&request, list) else {
             return;
         };
+        let key = self.next_key;
+        self.next_key += 1;
         let outcome = match ProgramText::new(&request.arguments, &request.environment) {
             Ok(text) => self
-                .clone_sandbox(&request, &descriptors, &text, report.as_fd())
+                .clone_sandbox(&request, &descriptors, &text, (key, report.as_fd()))
                 .map_err(|errno| InitFailure::new(Step::Clone, errno, "")),
             Err(text) => Err(InitFailure::new(Step::Execute, Errno::INVAL, text)),
         };
@@ -192,7 +333,13 @@ impl EventLoop {
         // If the server is gone the next one finds the process by its cgroup and record.
         let _ = packet::send(report.as_fd(), &text, &pidfd);
         if let Ok((pid, _)) = outcome {
-            self.alive.insert(pid, descriptors.state);
+            let directory = descriptors.state;
+            self.alive.insert(pid, Child { directory, key });
+            let network = Network {
+                namespace: descriptors.net,
+                first_id: request.first_id,
+            };
+            self.unheard.insert(key, network);
         }
     }
 
@@ -201,7 +348,7 @@ impl EventLoop {
         request: &Request,
         descriptors: &Descriptors,
         text: &ProgramText,
-        report: BorrowedFd<'_>,
+        (key, report): (u64, BorrowedFd<'_>),
     ) -> rustix::io::Result<(Pid, OwnedFd)> {
         if request.layers > self.layer_mount_points {
             self.context
@@ -216,7 +363,7 @@ impl EventLoop {
         let memory = memory_for(request);
         let context = &self.context;
         sys::clone_process(NAMESPACES, cgroup, memory, &mut self.stack, || {
-            init::become_sandbox(context, request, descriptors, text, report);
+            init::become_sandbox(context, request, descriptors, text, (key, report));
         })
     }
 
@@ -226,9 +373,11 @@ impl EventLoop {
         let mut drained = [0_u8; 1024];
         while rustix::io::read(&self.children, &mut drained).is_ok() {}
         while let Some((pid, status)) = sys::ended_child() {
-            if let Some(directory) = self.alive.remove(&pid) {
+            if let Some(child) = self.alive.remove(&pid) {
                 // Gone with the sandbox if it was deleted meanwhile; then nobody asks.
-                let _ = record_exit(&directory, status);
+                let _ = record_exit(&child.directory, status);
+                self.unheard.remove(&child.key);
+                self.sockets.remove(child.key);
             }
             // Only now may others see that the process is gone.
             let _ = rustix::process::waitpid(Some(pid), rustix::process::WaitOptions::NOHANG);

@@ -143,24 +143,6 @@ pub(crate) fn join_anonymous_keyring() -> Result<()> {
     check(outcome).map(drop)
 }
 
-/// Installs a seccomp filter on this thread for good. `no_new_privs` must be set.
-pub(crate) fn install_filter(program: &[libc::sock_filter]) -> Result<()> {
-    let program = libc::sock_fprog {
-        len: u16::try_from(program.len()).map_err(|_| Errno::INVAL)?,
-        filter: program.as_ptr().cast_mut(),
-    };
-    // SAFETY: `program` describes a live slice; the kernel copies it and writes nothing.
-    let outcome = unsafe {
-        libc::syscall(
-            libc::SYS_seccomp,
-            libc::SECCOMP_SET_MODE_FILTER,
-            0,
-            &raw const program,
-        )
-    };
-    check(outcome).map(drop)
-}
-
 /// Has the runtime watch a descriptor that must be non-blocking where it is read or written.
 pub(crate) fn watch(descriptor: OwnedFd) -> std::io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: an `OwnedFd` keeps its one descriptor open until it is dropped, and `AsyncFd`

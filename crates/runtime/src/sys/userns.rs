@@ -17,8 +17,8 @@ use rustix::thread::Uid;
 /// The child calls two functions of a few dozen bytes each; a page would do.
 const STACK_BYTES: usize = 16 * 1024;
 
-/// A sleeping child in a user namespace and a network namespace of its own. Killed and reaped
-/// when dropped; the namespaces live on in whatever descriptors were opened on them.
+/// A sleeping child in namespaces of its own. Killed and reaped when dropped; the namespaces live
+/// on in whatever descriptors were opened on them.
 pub(crate) struct Holder {
     pid: Pid,
     pidfd: OwnedFd,
@@ -33,6 +33,15 @@ impl Holder {
     /// (inotify instances, namespaces, pending signals, locked memory) against the owner too: were
     /// that root for all, one sandbox could use up everybody's share.
     pub(crate) fn spawn(owner: u32) -> io::Result<Self> {
+        Self::spawn_in(owner, libc::CLONE_NEWUSER | libc::CLONE_NEWNET)
+    }
+
+    /// Makes the child in a user namespace of its own and in the caller's network.
+    pub(crate) fn spawn_without_network(owner: u32) -> io::Result<Self> {
+        Self::spawn_in(owner, libc::CLONE_NEWUSER)
+    }
+
+    fn spawn_in(owner: u32, namespaces: c_int) -> io::Result<Self> {
         let mut stack = vec![0_u8; STACK_BYTES].into_boxed_slice();
         let end = stack.as_mut_ptr_range().end as usize & !15;
         let mut pidfd: c_int = -1;
@@ -52,11 +61,7 @@ impl Holder {
             libc::clone(
                 hold,
                 end as *mut c_void,
-                libc::CLONE_VM
-                    | libc::CLONE_FILES
-                    | libc::CLONE_PIDFD
-                    | libc::CLONE_NEWUSER
-                    | libc::CLONE_NEWNET,
+                libc::CLONE_VM | libc::CLONE_FILES | libc::CLONE_PIDFD | namespaces,
                 std::ptr::without_provenance_mut(std::process::id() as usize),
                 &raw mut pidfd,
             )

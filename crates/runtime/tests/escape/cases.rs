@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use crate::world::{Setup, TOKEN, Verdict, World};
-use crate::{bombs, hostile_images, neighbours};
+use crate::{bombs, hostile_images, neighbours, resources};
 
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Verdict> + 'a>>;
 
@@ -16,7 +16,7 @@ pub(crate) struct Case {
 }
 
 /// Attacks that need nothing but their name.
-const PLAIN: [(&str, &[&str]); 14] = [
+const PLAIN: [(&str, &[&str]); 16] = [
     (
         "descriptors",
         &[
@@ -45,6 +45,9 @@ const PLAIN: [(&str, &[&str]); 14] = [
             "sys_write",
             "id_map",
             "oom_score",
+            "sys_devices",
+            "proc_machine",
+            "sys_useful",
         ],
     ),
     (
@@ -142,6 +145,18 @@ const PLAIN: [(&str, &[&str]); 14] = [
         ],
     ),
     ("logs", &["log_seek"]),
+    (
+        "tables",
+        &[
+            "neighbour_table",
+            "socket_filter",
+            "aio",
+            "page_cache_spy",
+            "secret_memory",
+            "netlink_takeover",
+        ],
+    ),
+    ("limits", &["pid1_limits", "core_limit", "default_limits"]),
 ];
 
 pub(crate) fn all() -> Vec<Case> {
@@ -234,6 +249,36 @@ pub(crate) fn all() -> Vec<Case> {
         case("bombs", "disk_bomb", |w| Box::pin(bombs::disk(w))),
         case("bombs", "fd_bomb", |w| Box::pin(bombs::descriptors(w))),
         case("bombs", "log_bomb", |w| Box::pin(bombs::log(w))),
+        case("bombs", "netlink_hog", |w| Box::pin(resources::netlink(w))),
+        case("bombs", "ping_hog", |w| Box::pin(resources::ping(w))),
+        case("bombs", "tcp_memory", |w| {
+            Box::pin(resources::socket_memory(w, "tcp_memory"))
+        }),
+        case("bombs", "udp_memory", |w| {
+            Box::pin(resources::socket_memory(w, "udp_memory"))
+        }),
+        case("limits", "oom_order", |w| Box::pin(resources::oom_order(w))),
+        case("limits", "default_files", |w| {
+            Box::pin(resources::default_files(w))
+        }),
+        case("files", "host_path_privileges", |w| {
+            Box::pin(resources::host_path_privileges(w))
+        }),
+        case("files", "host_path_of_root", |w| {
+            Box::pin(resources::host_path_of_root(w))
+        }),
+        case("neighbours", "watch_programs", |w| {
+            Box::pin(resources::watch_programs(w))
+        }),
+        case("neighbours", "lock_programs", |w| {
+            Box::pin(resources::lock_programs(w))
+        }),
+        case("files", "leaked_directory", |w| {
+            Box::pin(resources::leaked_directory(w))
+        }),
+        case("files", "local_settings", |w| {
+            Box::pin(resources::local_settings(w))
+        }),
     ]);
     cases
 }

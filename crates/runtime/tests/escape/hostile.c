@@ -9,6 +9,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/capability.h>
+#include <linux/filter.h>
 #include <linux/netlink.h>
 #include <linux/rtnetlink.h>
 #include <net/if.h>
@@ -19,6 +20,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/inotify.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
@@ -508,7 +510,11 @@ static int raise_limits(void) {
     getrlimit(RLIMIT_NOFILE, &files);
     files.rlim_max++;
     files.rlim_cur = files.rlim_max;
-    return worse(refused("core", setrlimit(RLIMIT_CORE, &unlimited), EPERM, 0), refused("files", setrlimit(RLIMIT_NOFILE, &files), EPERM, 0));
+    // Says that it worked, and did nothing.
+    setrlimit(RLIMIT_CORE, &unlimited);
+    struct rlimit core;
+    if (getrlimit(RLIMIT_CORE, &core) || core.rlim_cur > 1 || core.rlim_max > 1) return ESCAPED;
+    return refused("files", setrlimit(RLIMIT_NOFILE, &files), EPERM, 0);
 }
 static int terminal(void) {
     int master = posix_openpt(O_RDWR | O_NOCTTY);
@@ -766,6 +772,8 @@ static int leave_file(void) {
 static int read_only_volume(void) { return refused("writing", open(args[0], O_CREAT | O_WRONLY, 0644), EROFS, 0); }
 static int nothing(void) { return STOPPED; }
 
+#include "resources.c"
+
 #define CASE(name) {#name, name}
 static const struct { const char *name; int (*run)(void); } cases[] = {
     CASE(fds_own), CASE(cwd_inside), CASE(pid1_fd_open), CASE(pid1_getfd), CASE(pid1_ptrace), CASE(pid1_mem), CASE(pid1_exe),
@@ -783,6 +791,8 @@ static const struct { const char *name; int (*run)(void); } cases[] = {
     CASE(tcp_refused), CASE(watch_dev), CASE(touch_dev), CASE(hog_inotify), CASE(one_inotify), CASE(hog_ptys), CASE(one_pty),
     CASE(fork_bomb), CASE(memory_bomb), CASE(shm_bomb), CASE(inode_bomb), CASE(disk_bomb), CASE(file_bomb), CASE(fd_bomb), CASE(log_bomb), CASE(log_seek),
     CASE(hidden_paths), CASE(unreadable_paths), CASE(plant_link), CASE(leave_file), CASE(read_only_volume), CASE(nothing),
+    CASE(netlink_hog), CASE(ping_hog), CASE(netlink_takeover), CASE(tcp_memory), CASE(udp_memory), CASE(neighbour_table), CASE(socket_filter), CASE(aio), CASE(default_files), CASE(page_cache_spy), CASE(secret_memory),
+    CASE(pid1_limits), CASE(core_limit), CASE(oom_order), CASE(default_limits), CASE(sys_devices), CASE(proc_machine), CASE(sys_useful), CASE(leave_privileges), CASE(leaked_directory), CASE(watch_file), CASE(lock_file), CASE(lock_again),
 };
 
 int main(int argc, char **argv) {

@@ -91,6 +91,8 @@ pub(crate) async fn volume_over_link(world: &World) -> Verdict {
     }
     let volume = world.temp.path().join("shared");
     fs::create_dir_all(&volume).expect("a directory can be made");
+    let everybody = std::os::unix::fs::PermissionsExt::from_mode(0o777);
+    fs::set_permissions(&volume, everybody).expect("modes can be set");
     let setup = Setup {
         image: "volume-link",
         volumes: vec![host_volume(&volume, None, false)],

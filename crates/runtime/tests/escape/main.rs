@@ -20,6 +20,7 @@ mod bombs;
 mod cases;
 mod hostile_images;
 mod neighbours;
+mod resources;
 mod snapshot;
 mod world;
 

@@ -9,7 +9,7 @@ use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 use api::egress::policy::EgressPolicy;
 use lifecycle::backend::{Backend, ObservedState};
 
-use crate::world::{FAR, HOST, HOST_INNER, METADATA, Setup, Verdict, World};
+use crate::world::{FAR, HOST, HOST_INNER, METADATA, Setup, UNASSIGNED, Verdict, World};
 
 /// Terminals one sandbox may have. The host has 4,096 in all by default.
 const TERMINALS_MAX: &str = "256";
@@ -119,6 +119,10 @@ pub(crate) async fn reach_nobody(world: &World) -> Verdict {
             "the metadata service",
             world.datagrams(world.outside(), METADATA),
         ),
+        (
+            "an address that no sandbox has",
+            world.datagrams(world.outside(), UNASSIGNED),
+        ),
     ];
     let allowed = world.datagrams(world.outside(), FAR);
     let mut words = vec!["send_datagrams".to_owned()];
@@ -197,8 +201,9 @@ pub(crate) async fn no_network(world: &World) -> Verdict {
 }
 
 /// Runs an attack that says when it is in place, does `meanwhile`, and lets it go on.
-async fn while_attacked(
+pub(crate) async fn while_attacked(
     world: &World,
+    setup: &Setup,
     words: &[&str],
     meanwhile: impl AsyncFnOnce() -> Verdict,
 ) -> Verdict {
@@ -211,8 +216,7 @@ async fn while_attacked(
         .chain([far.as_str(), &port])
         .chain(words[1..].iter().copied())
         .collect();
-    let setup = Setup::default();
-    let attack = world.attack(&setup, &all);
+    let attack = world.attack(setup, &all);
     let meet = async {
         listener.set_nonblocking(true).expect("a mode can be set");
         let listener = tokio::net::TcpListener::from_std(listener).expect("within a runtime");
@@ -234,7 +238,7 @@ async fn while_attacked(
 
 /// What one sandbox does with its devices is not seen by another.
 pub(crate) async fn watch_dev(world: &World) -> Verdict {
-    while_attacked(world, &["watch_dev"], async || {
+    while_attacked(world, &Setup::default(), &["watch_dev"], async || {
         run(world, &["touch_dev"]).await
     })
     .await
@@ -246,10 +250,14 @@ pub(crate) async fn hog_inotify(world: &World) -> Verdict {
         let host = Verdict::of(host.is_ok(), || format!("      the host's root: {host:?}"));
         host.and(run(world, &["one_inotify"]).await)
     };
-    while_attacked(world, &["hog_inotify"], meanwhile).await
+    while_attacked(world, &Setup::default(), &["hog_inotify"], meanwhile).await
 }
 
 pub(crate) async fn hog_ptys(world: &World) -> Verdict {
     let words = ["hog_ptys", TERMINALS_MAX];
-    while_attacked(world, &words, async || run(world, &["one_pty"]).await).await
+    let setup = Setup::default();
+    while_attacked(world, &setup, &words, async || {
+        run(world, &["one_pty"]).await
+    })
+    .await
 }

@@ -32,6 +32,8 @@ pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
 pub(crate) const HOST_INNER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 9);
 const OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
 pub(crate) const FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 80);
+/// In the range of sandboxes' addresses, and nobody's; somebody outside claims to have it.
+pub(crate) const UNASSIGNED: Ipv4Addr = Ipv4Addr::new(10, 88, 250, 250);
 pub(crate) const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
 
 pub(crate) const IMAGE: &str = "escape";
@@ -90,6 +92,8 @@ impl Outcome {
 #[derive(Clone)]
 pub(crate) struct Setup {
     pub(crate) image: &'static str,
+    /// Where the hostile program is.
+    pub(crate) program: &'static str,
     pub(crate) limits: Limits,
     pub(crate) volumes: Vec<Volume>,
     pub(crate) network: EgressPolicy,
@@ -99,6 +103,7 @@ impl Default for Setup {
     fn default() -> Self {
         Self {
             image: IMAGE,
+            program: "/hostile",
             limits: Limits::default(),
             volumes: Vec::new(),
             network: EgressPolicy::ALLOW_ALL,
@@ -216,7 +221,7 @@ impl World {
     }
 
     /// The compiled program; made once.
-    fn hostile(&self) -> &'static Path {
+    pub(crate) fn hostile(&self) -> &'static Path {
         static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
         PROGRAM.get_or_init(|| {
             let program = self.temp.path().join("hostile");
@@ -291,7 +296,7 @@ impl World {
     /// As [`World::attack`]; the sandbox stays for the caller to look at and delete.
     pub(crate) async fn attack_as(&self, id: &SandboxId, setup: &Setup, words: &[&str]) -> Outcome {
         let mut events = self.backend.events();
-        let entrypoint: Vec<&str> = ["/hostile"]
+        let entrypoint: Vec<&str> = [setup.program]
             .into_iter()
             .chain(words.iter().copied())
             .collect();
@@ -503,6 +508,7 @@ fn wire(host: &OwnedFd, outside: &OwnedFd) {
         ip("link set lo up");
         ip(&format!("addr add {FAR}/32 dev lo"));
         ip(&format!("addr add {METADATA}/32 dev lo"));
+        ip(&format!("addr add {UNASSIGNED}/32 dev lo"));
         ip(&format!("addr add {OUTSIDE}/24 dev wan0"));
         ip("link set wan0 up");
     });

@@ -12,7 +12,7 @@ use tokio::sync::mpsc;
 use crate::registry::Registry;
 use crate::registry::image::{Family, Form, Image, Layer, Pusher};
 use crate::registry::proxy::Proxy;
-use crate::{Place, image};
+use crate::{Place, config, image};
 
 /// A root filesystem to import: no registry needed.
 fn rootfs(directory: &Path, name: &str) -> Import {
@@ -124,7 +124,7 @@ async fn a_lease_can_be_taken_again_after_a_restart() {
             copy.path().to_str().unwrap(),
         ],
     );
-    let store = Store::open(copy.path(), Config::default()).unwrap();
+    let store = Store::open(copy.path(), config()).unwrap();
     let record = id.as_str().to_owned();
     let lease = store.lease_for(&ImageId::from_record(&record)).unwrap();
     assert_eq!(store.gc().await.unwrap().images, 0);
@@ -202,7 +202,7 @@ async fn the_store_belongs_to_one_process_and_to_root_alone() {
         others, 0,
         "set-user-id programs of images must be out of everyone's reach"
     );
-    let second = Store::open(place.directory.path(), Config::default());
+    let second = Store::open(place.directory.path(), config());
     assert!(matches!(second, Err(Error::InUse { .. })), "{second:?}");
 }
 
@@ -234,10 +234,10 @@ async fn what_a_crash_left_is_removed_and_the_rest_still_works() {
         _deadline,
     } = place;
     drop(store);
-    let result = Store::open(kept.path(), Config::default());
+    let result = Store::open(kept.path(), config());
     assert!(matches!(result, Err(Error::Corrupt { .. })), "{result:?}");
     std::fs::write(at("names.json"), names).unwrap();
-    let store = Store::open(kept.path(), Config::default()).unwrap();
+    let store = Store::open(kept.path(), config()).unwrap();
     let place = Place {
         store,
         directory: kept,
@@ -321,10 +321,7 @@ async fn layers_of_a_pull_under_way_are_not_collected() {
         concurrent_layers: 1,
         ..Limits::default()
     };
-    let place = Place::with(Config {
-        limits,
-        ..Config::default()
-    });
+    let place = Place::with(Config { limits, ..config() });
     let (sender, mut progress) = mpsc::channel(1000);
     let reference = format!("{}/app:1", proxy.host());
     let pull = place.store.pull(&reference, None, None, Some(sender));

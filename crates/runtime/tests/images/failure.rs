@@ -6,7 +6,7 @@ use serde_json::json;
 use crate::registry::image::{Family, Form, Image, Layer, Pusher, architecture, digest};
 use crate::registry::proxy::Proxy;
 use crate::registry::{Auth, Registry};
-use crate::{Place, image, in_own_mounts, platform, run};
+use crate::{Place, config, image, in_own_mounts, platform, run};
 
 #[tokio::test]
 async fn what_does_not_exist_is_not_found() {
@@ -224,10 +224,7 @@ async fn a_layer_over_the_limits_is_refused() {
             ..Limits::default()
         },
     ] {
-        let place = Place::with(Config {
-            limits,
-            ..Config::default()
-        });
+        let place = Place::with(Config { limits, ..config() });
         let result = place.store.pull(&reference, None, None, None).await;
         assert!(matches!(result, Err(Error::TooLarge { .. })), "{result:?}");
         place.assert_empty();
@@ -341,7 +338,7 @@ fn a_full_disk_is_told_and_mended_by_space() {
             .push("app", "1", &Image::of(layer))
             .await;
         let reference = format!("{}/app:1", registry.host());
-        let store = Store::open(directory.path(), Config::default()).unwrap();
+        let store = Store::open(directory.path(), config()).unwrap();
         let error = store.pull(&reference, None, None, None).await.unwrap_err();
         assert!(matches!(error, Error::DiskFull { .. }), "{error:?}");
         assert!(error.to_string().contains("free space"), "{error}");

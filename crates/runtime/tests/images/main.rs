@@ -29,12 +29,12 @@ struct Place {
 
 impl Place {
     fn new() -> Self {
-        Self::with(Config::default())
+        Self::with(config())
     }
 
     /// In memory, where no disk slows a race down.
     fn in_memory() -> Self {
-        Self::at(tempfile::tempdir_in("/dev/shm").unwrap(), Config::default())
+        Self::at(tempfile::tempdir_in("/dev/shm").unwrap(), config())
     }
 
     fn with(config: Config) -> Self {
@@ -63,7 +63,7 @@ impl Place {
         } = self;
         drop(store);
         Self {
-            store: Store::open(directory.path(), Config::default()).unwrap(),
+            store: Store::open(directory.path(), config()).unwrap(),
             directory,
             _deadline,
         }
@@ -84,6 +84,14 @@ impl Place {
         self.assert_tidy();
         assert_eq!((self.count("layers"), self.count("images")), (0, 0));
         assert!(self.store.list().is_empty());
+    }
+}
+
+/// The registries of these tests are on this machine, which an operator has to allow.
+fn config() -> Config {
+    Config {
+        insecure_registries: vec!["127.0.0.1".to_owned()],
+        ..Config::default()
     }
 }
 

@@ -13,7 +13,7 @@ use crate::registry::image::{Family, Form, Image, Layer, Pusher, architecture, d
 use crate::registry::proxy::Proxy;
 use crate::registry::token::Service;
 use crate::registry::{Auth, PASSWORD, Registry, USER};
-use crate::{Place, auth, image, platform, read};
+use crate::{Place, auth, config, image, platform, read};
 
 fn three_layers(family: Family) -> Image {
     let layer = |name: &str| Layer::default().file("shared", name).file(name, name).tar();
@@ -215,7 +215,7 @@ async fn a_mirror_is_asked_first_and_the_registry_when_it_fails() {
         .push("app", "both", &there)
         .await;
     Pusher::to(registry.host()).push("app", "one", &there).await;
-    let mut config = Config::default();
+    let mut config = config();
     config.mirrors.insert(registry.host(), vec![mirror.host()]);
     let place = Place::with(config);
     let from = async |tag: &str| {
@@ -375,7 +375,7 @@ async fn credentials_are_not_shown_to_a_mirror() {
     .push("app", "1", &here)
     .await;
     Pusher::to(registry.host()).push("app", "1", &there).await;
-    let mut config = Config::default();
+    let mut config = config();
     config.mirrors.insert(registry.host(), vec![mirror.host()]);
     let place = Place::with(config);
     let reference = format!("{}/app:1", registry.host());
@@ -400,12 +400,12 @@ async fn short_names_mean_the_default_registry() {
         .push("app", "latest", &pushed)
         .await;
     // Docker Hub's names, answered by a mirror of it; and another default registry.
-    let mut hub = Config::default();
+    let mut hub = config();
     hub.mirrors
         .insert("docker.io".to_owned(), vec![registry.host()]);
     let own = Config {
         default_registry: registry.host(),
-        ..Config::default()
+        ..config()
     };
     for (config, full) in [
         (hub, "docker.io/library/app:latest".to_owned()),
@@ -454,7 +454,7 @@ fn tls_is_spoken_with_the_certificates_the_machine_trusts() {
 }
 
 async fn pull_by_tls(port: u16) -> Result<(), runtime::image::Error> {
-    let mut config = Config::default();
+    let mut config = config();
     let address = format!("https://127.0.0.1:{port}");
     // As a mirror, because an address on loopback alone would be spoken to without TLS. The
     // registry that it mirrors does not exist.
@@ -493,4 +493,26 @@ async fn who_has_no_credentials_does_not_ride_on_a_pull_of_one_who_has() {
         "{refused:?}"
     );
     allowed.unwrap();
+}
+
+#[tokio::test]
+async fn a_registry_on_this_machine_is_asked_only_if_the_operator_lists_it() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let place = Place::with(Config {
+        insecure_registries: vec![format!("127.0.0.1:{}", port ^ 1)],
+        ..Config::default()
+    });
+    for host in ["127.0.0.1", "127.0.0.2", "localhost", "0.0.0.0"] {
+        let reference = format!("{host}:{port}/app:1");
+        let result = place.store.pull(&reference, None, None, None).await;
+        let Err(runtime::image::Error::Registry { message, .. }) = result else {
+            panic!("{reference}: {result:?}");
+        };
+        assert!(message.contains("insecure_registries"), "{message}");
+    }
+    let asked = listener.accept();
+    assert!(asked.is_err(), "somebody asked: {asked:?}");
+    place.assert_empty();
 }

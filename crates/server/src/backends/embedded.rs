@@ -4,11 +4,12 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 
+use api::quantity::Quantity;
 use daemon::config::Problems;
 use lifecycle::backend::Backend;
 
 use super::Entry;
-use crate::config::{Config, RuntimeKind};
+use crate::config::{Config, RuntimeKind, optional_quantity};
 use crate::run::{Error, io_error};
 
 pub(super) const ENTRY: Entry = Entry {
@@ -21,6 +22,14 @@ pub(super) const ENTRY: Entry = Entry {
 };
 
 fn check(config: &Config, problems: &mut Problems) {
+    for (key, value) in [
+        ("default_cpu", &config.embedded.default_cpu),
+        ("default_memory", &config.embedded.default_memory),
+    ] {
+        if let Err(error) = optional_quantity(value) {
+            problems.add(format!("embedded.{key}: {error}"));
+        }
+    }
     for address in &config.embedded.nameservers {
         if address.parse::<Ipv4Addr>().is_err() {
             problems.add(format!(
@@ -58,6 +67,18 @@ pub fn settings(config: &Config) -> io::Result<runtime::Config> {
         .clone_from(&ours.host_directories);
     settings.images.limits.layer_bytes = ours.layer_bytes_max;
     settings.images.limits.layer_entries = ours.layer_entries_max;
+    let quantity = |text| optional_quantity(text).ok().flatten();
+    let unless_zero = |number: u64| Some(number).filter(|number| *number > 0);
+    settings.default_limits.cpu_millis = quantity(&ours.default_cpu).and_then(Quantity::millis);
+    settings.default_limits.memory_bytes = quantity(&ours.default_memory).map(Quantity::whole);
+    settings.default_limits.pids = unless_zero(ours.default_pids);
+    settings.default_limits.open_files = unless_zero(ours.default_open_files);
+    settings.planned_sandboxes = ours.planned_sandboxes;
+    settings.host_path_root = match config.storage.host_path_id {
+        _ if config.storage.host_paths_as_root => runtime::HostPathRoot::Root,
+        Some(id) => runtime::HostPathRoot::OwnerOr(id),
+        None => runtime::HostPathRoot::Owner,
+    };
     settings.network.ready_outside = ours.ready_sandboxes as usize;
     settings.ready_cgroups = ours.ready_sandboxes as usize;
     let nameservers: Vec<_> = ours

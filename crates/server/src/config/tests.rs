@@ -95,6 +95,58 @@ fn settings_that_exclude_each_other_are_refused_together() {
 }
 
 #[test]
+fn directories_of_the_host_need_a_key_and_an_id_that_is_not_roots() {
+    let problem = problems("[storage]\nallowed_host_paths = ['/data']\n", &[]).unwrap_err();
+    assert!(
+        problem.contains("storage.allowed_host_paths needs an API key"),
+        "{problem}"
+    );
+    let with_key = "[server]\napi_key = 'k'\n[storage]\nallowed_host_paths = ['/data']\n";
+    let read = problems(with_key, &[]).unwrap();
+    assert_eq!(
+        crate::backends::embedded_settings(&read)
+            .unwrap()
+            .host_path_root,
+        runtime::HostPathRoot::Owner
+    );
+    let root = |more: &str| problems(&format!("{with_key}{more}"), &[]);
+    let problem = root("host_path_id = 0\n").unwrap_err();
+    assert!(problem.contains("must not be root's"), "{problem}");
+    let problem = root("host_path_id = 7\nhost_paths_as_root = true\n").unwrap_err();
+    assert!(problem.contains("has no effect"), "{problem}");
+    let read = root("host_paths_as_root = true\n").unwrap();
+    assert_eq!(
+        crate::backends::embedded_settings(&read)
+            .unwrap()
+            .host_path_root,
+        runtime::HostPathRoot::Root
+    );
+}
+
+#[test]
+fn default_limits_are_read_and_can_be_left_out() {
+    let limits = |text: &str| {
+        let config = problems(text, &[]).unwrap();
+        crate::backends::embedded_settings(&config)
+            .unwrap()
+            .default_limits
+    };
+    assert_eq!(limits(""), runtime::DEFAULT_LIMITS);
+    let none = limits(
+        "[embedded]\ndefault_cpu = ''\ndefault_memory = ''\ndefault_pids = 0\n\
+         default_open_files = 0\n",
+    );
+    assert_eq!(none, lifecycle::backend::Limits::default());
+    let some = limits("[embedded]\ndefault_cpu = '500m'\ndefault_memory = '1Gi'\n");
+    assert_eq!(
+        (some.cpu_millis, some.memory_bytes),
+        (Some(500), Some(1 << 30))
+    );
+    let problem = problems("[embedded]\ndefault_memory = 'much'\n", &[]).unwrap_err();
+    assert!(problem.contains("embedded.default_memory"), "{problem}");
+}
+
+#[test]
 fn a_config_of_the_published_server_is_read_or_refused_with_reasons() {
     let config = "\
 [server]

@@ -9,6 +9,7 @@ use reqwest::header::{AUTHORIZATION, HeaderValue, WWW_AUTHENTICATE};
 use reqwest::{Response, Url};
 use secrecy::ExposeSecret as _;
 
+use super::reach::Reach;
 use super::{RequestError, bounded_body, innermost};
 
 /// A token is a few kilobytes at most.
@@ -38,7 +39,7 @@ impl Authorization {
         &self,
         http: &reqwest::Client,
         refusal: &Response,
-        api: &Url,
+        (api, reach): (&Url, &Reach),
         repository: &str,
         auth: Option<&RegistryAuth>,
     ) -> Result<(), RequestError> {
@@ -50,7 +51,7 @@ impl Authorization {
             .filter_map(|value| Challenge::parse(value.to_str().ok()?))
             .collect();
         if let Some(bearer) = challenges.iter().find(|c| c.scheme == "bearer") {
-            let token = token(http, bearer, api, repository, auth).await?;
+            let token = token(http, bearer, (api, reach), repository, auth).await?;
             return self.set(&format!("Bearer {token}"));
         }
         match auth {
@@ -69,7 +70,7 @@ fn basic(auth: &RegistryAuth) -> String {
 async fn token(
     http: &reqwest::Client,
     challenge: &Challenge,
-    api: &Url,
+    (api, reach): (&Url, &Reach),
     repository: &str,
     auth: Option<&RegistryAuth>,
 ) -> Result<String, RequestError> {
@@ -86,6 +87,12 @@ async fn token(
     if api.scheme() == "https" && url.scheme() != "https" {
         return Err(RequestError::Broken(format!(
             "its token service {realm:?} is not reached by TLS"
+        )));
+    }
+    if !reach.may_ask(&url) {
+        return Err(RequestError::Broken(format!(
+            "its token service {realm:?} {}",
+            super::reach::REFUSAL
         )));
     }
     if let Some(service) = challenge.get("service") {
@@ -200,7 +207,9 @@ mod tests {
         let challenge = Challenge::parse("Bearer realm=\"http://127.0.0.1:1/token\"").unwrap();
         let api = Url::parse("https://registry.example/v2/").unwrap();
         let http = reqwest::Client::builder().no_proxy().build().unwrap();
-        let Err(RequestError::Broken(message)) = token(&http, &challenge, &api, "a", None).await
+        let reach = Reach::new(&crate::image::Config::default());
+        let Err(RequestError::Broken(message)) =
+            token(&http, &challenge, (&api, &reach), "a", None).await
         else {
             panic!("it was asked");
         };

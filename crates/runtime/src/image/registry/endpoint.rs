@@ -33,6 +33,7 @@ impl Endpoint {
         } else {
             let probe = parse(&format!("https://{address}"))?;
             let is_insecure = |entry: &String| entry == address || probe.host_str() == Some(entry);
+            // On loopback nobody listens in; whether it is reached at all is `reach`'s to say.
             let is_plain =
                 is_loopback(&probe) || config.insecure_registries.iter().any(is_insecure);
             parse(&format!(
