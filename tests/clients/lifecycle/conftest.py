@@ -103,7 +103,8 @@ def server():
     port = free_port()
     config = home / "config.toml"
     sections = {
-        "embedded": f'[embedded]\ndata_dir = "{home}/data"\n',
+        # Registries of the tests are on this machine, which an operator has to allow.
+        "embedded": f'[embedded]\ndata_dir = "{home}/data"\ninsecure_registries = ["127.0.0.1"]\n',
         # DOCKER_HOST says where the engine is; tests/docker/engine sets it.
         "docker": f'[docker]\nnetwork_mode = "bridge"\ndata_dir = "{home}/data"\n',
     }
