@@ -3,6 +3,7 @@ them unless they leave it on purpose."""
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -172,3 +173,4 @@ def test_a_shell_survives_a_restart_of_the_server(tmp_path, how):
     finally:
         osb("rm", "--all", code=None)
         server.stop()
+        shutil.rmtree(server.home, ignore_errors=True)
