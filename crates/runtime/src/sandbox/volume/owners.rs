@@ -78,7 +78,7 @@ fn id_map(root: u32, first_id: u32, spare: &Range<u32>) -> String {
     };
     taken.sort_unstable_by_key(|range| range.start);
     let mut next = 0;
-    for range in taken.into_iter().chain([END..END]) {
+    for range in taken.into_iter().chain(std::iter::once(END..END)) {
         if range.start > next {
             lines.push((next, next, range.start - next));
         }
