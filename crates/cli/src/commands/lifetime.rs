@@ -45,7 +45,7 @@ pub(super) struct Lifetime<'a> {
 }
 
 /// What is to be done next, and when.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Next {
     Renew(Duration),
     Warn(Duration),
