@@ -186,6 +186,8 @@ export class Target {
     } else if (call.body !== undefined) {
       headers["Content-Type"] = call.contentType ?? "application/octet-stream";
       init.body = call.body;
+    } else if ((method === "POST" || method === "PATCH") && isDeno()) {
+      init.body = onceInDeno("");
     }
     if (init.body instanceof ReadableStream) init.duplex = "half";
     return init;
@@ -197,7 +199,11 @@ export class Target {
  * done, unless its body is a stream. Which requests are repeated is decided here alone.
  */
 function onceInDeno(text: string): string | ReadableStream<Uint8Array> {
-  return "Deno" in globalThis ? new Blob([text]).stream() : text;
+  return isDeno() ? new Blob([text]).stream() : text;
+}
+
+function isDeno(): boolean {
+  return "Deno" in globalThis;
 }
 
 function mayRepeat(method: string, call: Call, error: unknown): boolean {
