@@ -67,7 +67,8 @@ public final class Bench {
         public long lines(Sandbox sandbox, String command) {
             long lines = 0;
             try (Execution execution = sandbox.commands().start(command)) {
-                while (execution.hasNext()) if (execution.next() instanceof ExecutionEvent.Stdout) lines++;
+                // A line that the daemon had read half of comes as two events.
+                while (execution.hasNext()) if (execution.next() instanceof ExecutionEvent.Stdout out && out.text().endsWith("\n")) lines++;
             }
             return lines;
         }
