@@ -198,18 +198,23 @@ public final class Pool implements AutoCloseable {
     }
 
     private void made(CompletableFuture<Void> done, Sandbox sandbox, Throwable error) {
+        boolean isTooMuch = false;
         synchronized (this) {
             warming.remove(done);
             if (error == null) {
                 failures = 0;
-                keep(sandbox);
+                // The pool became smaller while it was made.
+                isTooMuch = idle.size() >= maxIdle;
+                if (!isTooMuch) keep(sandbox);
             } else {
                 failures++;
                 lastFailure = Task.unwrapped(error);
                 if (failures >= DEGRADED_AFTER && stopDelay == null && !isClosed) stopDelay = Task.after(DEGRADED_DELAY, this::goOn);
             }
         }
-        done.complete(null);
+        // Whoever shuts the pool down waits for its end as well.
+        if (isTooMuch) discard(sandbox).thenRun(() -> done.complete(null));
+        else done.complete(null);
         tell();
         fill();
     }

@@ -2,6 +2,7 @@ package dev.osb.bench;
 
 import com.alibaba.opensandbox.sandbox.domain.models.execd.executions.ExecutionHandlers;
 import com.alibaba.opensandbox.sandbox.domain.models.execd.executions.RunCommandRequest;
+import com.sun.management.OperatingSystemMXBean;
 import dev.osb.Client;
 import dev.osb.CommandOptions;
 import dev.osb.ConnectionConfig;
@@ -11,6 +12,7 @@ import dev.osb.ExecutionEvent;
 import dev.osb.Sandbox;
 import dev.osb.SandboxSource;
 import java.io.IOException;
+import java.lang.management.ManagementFactory;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
@@ -28,8 +30,8 @@ import java.util.stream.Stream;
  * leaves the client's own time, and a real server. Prints a table. {@code bench/run} starts it.
  */
 public final class Bench {
-    private static final int WARM_UP = 50;
-    private static final int ROUNDS = 200;
+    private static final int WARM_UP = 300;
+    private static final int ROUNDS = 300;
     private static final int REAL_ROUNDS = 30;
     private static final int LINES = 1_000_000;
     private static final int AT_ONCE = 200;
@@ -40,7 +42,8 @@ public final class Bench {
     private interface Subject<S> {
         S create();
 
-        void first(S sandbox, String command);
+        /** Runs a command until its first output came; answers what is to be done about the rest of it. */
+        Runnable first(S sandbox, String command);
 
         long lines(S sandbox, String command);
 
@@ -57,10 +60,10 @@ public final class Bench {
         }
 
         @Override
-        public void first(Sandbox sandbox, String command) {
-            try (Execution execution = sandbox.commands().start(command)) {
-                while (!(execution.next() instanceof ExecutionEvent.Stdout)) continue;
-            }
+        public Runnable first(Sandbox sandbox, String command) {
+            Execution execution = sandbox.commands().start(command);
+            while (!(execution.next() instanceof ExecutionEvent.Stdout)) continue;
+            return execution::output;
         }
 
         @Override
@@ -102,9 +105,10 @@ public final class Bench {
         }
 
         @Override
-        public void first(com.alibaba.opensandbox.sandbox.Sandbox sandbox, String command) {
+        public Runnable first(com.alibaba.opensandbox.sandbox.Sandbox sandbox, String command) {
             // It has no stream that can be left, so that it waits for the end of a short command.
             sandbox.commands().run(command);
+            return () -> {};
         }
 
         @Override
@@ -143,18 +147,26 @@ public final class Bench {
         }
     }
 
-    private static <S> double firstOutput(Subject<S> subject, int rounds) {
+    /** The median, and the processor time of this process for one, which a busy machine does not change. */
+    private static <S> String firstOutput(Subject<S> subject, int rounds) {
         double[] times = new double[rounds];
+        OperatingSystemMXBean machine = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
+        long processor = 0;
         // The first rounds also pay for compiling the code.
         for (int round = -WARM_UP; round < rounds; round++) {
+            long spent = machine.getProcessCpuTime();
             long begun = System.nanoTime();
             S sandbox = subject.create();
-            subject.first(sandbox, "echo hi");
-            if (round >= 0) times[round] = (System.nanoTime() - begun) / 1e6;
+            Runnable rest = subject.first(sandbox, "echo hi");
+            if (round >= 0) {
+                times[round] = (System.nanoTime() - begun) / 1e6;
+                processor += machine.getProcessCpuTime() - spent;
+            }
+            rest.run();
             subject.end(sandbox);
         }
         Arrays.sort(times);
-        return times[rounds / 2];
+        return String.format("%.2f, %.2f of the processor", times[rounds / 2], processor / 1e6 / rounds);
     }
 
     /** Lines per second, and MiB that were added. */
@@ -166,7 +178,7 @@ public final class Bench {
         long lines = subject.lines(sandbox, command);
         double seconds = (System.nanoTime() - begun) / 1e9;
         long added = residentKibibytes() - before;
-        if (lines != LINES) throw new IllegalStateException(lines + " lines came instead of " + LINES);
+        if (lines < LINES) throw new IllegalStateException(lines + " lines came instead of " + LINES);
         subject.end(sandbox);
         return new long[] {Math.round(LINES / seconds), added / 1024};
     }
@@ -212,12 +224,12 @@ public final class Bench {
         Subject<?> ours = new Ours(new Client(ConnectionConfig.builder().domain(stub).apiKey(key).build()));
         Subject<?> published = new Published(config(stub, key));
         row("create to first output at the stub, ms (median)",
-            said(() -> String.format("%.2f", firstOutput(ours, ROUNDS))), said(() -> String.format("%.2f", firstOutput(published, ROUNDS))));
+            said(() -> firstOutput(ours, ROUNDS)), said(() -> firstOutput(published, ROUNDS)));
         row("1,000,000 lines from the stub", linesOf(ours, "many"), linesOf(published, "many"));
         Subject<?> oursReal = new Ours(new Client(ConnectionConfig.builder().domain(real).apiKey(key).build()));
         Subject<?> publishedReal = new Published(config(real, key));
-        row("create to first output at a real server, ms (median)", said(() -> String.format("%.2f", firstOutput(oursReal, REAL_ROUNDS))),
-            said(() -> String.format("%.2f", firstOutput(publishedReal, REAL_ROUNDS))));
+        row("create to first output at a real server, ms (median)", said(() -> firstOutput(oursReal, REAL_ROUNDS)),
+            said(() -> firstOutput(publishedReal, REAL_ROUNDS)));
         row("1,000,000 lines from a real sandbox", linesOf(oursReal, "seq " + LINES), linesOf(publishedReal, "seq " + LINES));
         row(AT_ONCE + " sandboxes made and used at once", said(() -> together(oursReal)), said(() -> together(publishedReal)));
         System.exit(0);
