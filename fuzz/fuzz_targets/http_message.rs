@@ -79,7 +79,7 @@ fn filter(bytes: &[u8], piece: usize) -> Result<(Vec<u8>, usize, bool), Malforme
     let (mut passed, mut used) = (Vec::new(), 0);
     while used < bytes.len() && !body.is_done() {
         let mut piece = bytes[used..bytes.len().min(used + piece)].to_vec();
-        let step = body.filter(&mut piece)?;
+        let step = body.filter(&mut piece, usize::MAX)?;
         assert!(step.kept <= step.used && step.used > 0);
         passed.extend_from_slice(&piece[..step.kept]);
         used += step.used;

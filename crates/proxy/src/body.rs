@@ -64,10 +64,10 @@ impl BodyFraming {
     }
 
     /// Follows the next piece, and moves what is to be forwarded of it to its front: chunk extensions
-    /// and trailers are dropped.
-    pub fn filter(&mut self, bytes: &mut [u8]) -> Result<Filtered, Malformed> {
+    /// and trailers are dropped. Stops after `framing_max` bytes that are not data.
+    pub fn filter(&mut self, bytes: &mut [u8], framing_max: usize) -> Result<Filtered, Malformed> {
         if let Left::Chunks(chunks) = &mut self.0 {
-            return chunks.filter(bytes);
+            return chunks.filter(bytes, framing_max);
         }
         let used = self.measure(bytes)?;
         Ok(Filtered {
@@ -158,7 +158,7 @@ impl Chunks {
         taken
     }
 
-    fn filter(&mut self, bytes: &mut [u8]) -> Result<Filtered, Malformed> {
+    fn filter(&mut self, bytes: &mut [u8], framing_max: usize) -> Result<Filtered, Malformed> {
         let (mut used, mut kept, mut framing) = (0, 0, 0);
         while used < bytes.len() && self.expects != Expects::Nothing {
             if self.expects == Expects::Data {
@@ -169,6 +169,9 @@ impl Chunks {
                 used += count;
                 kept += count;
                 continue;
+            }
+            if framing == framing_max {
+                break;
             }
             let byte = bytes[used];
             used += 1;

@@ -76,7 +76,8 @@ pub(crate) fn write_request(
     };
     put_header(out, "x-forwarded-proto", scheme.as_bytes());
     put_header(out, "x-forwarded-prefix", route.prefix.as_bytes());
-    if let Some(host) = request.values("host").next() {
+    let host = request.values("host").next();
+    if let Some(host) = host.filter(|host| !secrets::is_in_value(host, &is_secret)) {
         put_header(out, "x-forwarded-host", host);
     }
     let address = forwarded.peer.ip.to_string();
@@ -84,7 +85,8 @@ pub(crate) fn write_request(
     if let Some(token) = forwarded.token {
         put_header(out, ACCESS_TOKEN_HEADER, token.as_bytes());
     }
-    if let Some(protocol) = forwarded.upgrade {
+    let upgrade = forwarded.upgrade;
+    if let Some(protocol) = upgrade.filter(|name| !secrets::is_in_value(name, &is_secret)) {
         put_header(out, "connection", b"upgrade");
         put_header(out, "upgrade", protocol);
     }
@@ -216,7 +218,8 @@ mod tests {
         let (line, lines) = forwarded(
             &format!("POST /sandboxes/a/proxy/80/x?{query} HTTP/1.1"),
             &format!(
-                "Host: a\r\nAuthorization: Bearer {TOKEN}\r\nX-Api-Key: {TOKEN}\r\nA: b\r\n\
+                "Host: {TOKEN}\r\nConnection: upgrade\r\nUpgrade: {TOKEN}\r\n\
+                 Authorization: Bearer {TOKEN}\r\nX-Api-Key: {TOKEN}\r\nA: b\r\n\
                  Cookie: a=1; session={TOKEN}; {TOKEN}; b=2\r\nReferer: http://a/?t={TOKEN}\r\n\
                  Authorization: Basic OjAxMjM0NTY3ODlhYmNkZWYwMTIzNDU2Nzg5YWJjZGVm\r\n\
                  Sec-WebSocket-Protocol: v1, bearer.{TOKEN}\r\n"

@@ -32,6 +32,8 @@ pub(crate) fn write_response(
     out.extend_from_slice(format!("HTTP/1.1 {status} {}\r\n", response.reason()).as_bytes());
     let is_switched = status == 101;
     let mut has_date = false;
+    // Of the type that the client gets, not of one that `Connection` takes away.
+    let (mut has_type, mut may_be_document) = (false, false);
     for (name, value) in response.headers() {
         if name.eq_ignore_ascii_case(REQUEST_ID)
             || is_hop_by_hop(response, name)
@@ -40,6 +42,10 @@ pub(crate) fn write_response(
             continue;
         }
         has_date |= name.eq_ignore_ascii_case("date");
+        if name.eq_ignore_ascii_case("content-type") {
+            has_type = true;
+            may_be_document |= confine::may_be_document(value);
+        }
         if name.eq_ignore_ascii_case("set-cookie") {
             confine::put_cookie(out, name, value, forwarded.prefix);
         } else if name.eq_ignore_ascii_case("location") && is_from_root(value, forwarded.prefix) {
@@ -58,7 +64,7 @@ pub(crate) fn write_response(
             put_header(out, "upgrade", protocol);
         }
     } else {
-        if forwarded.isolates_pages && may_be_document(response) {
+        if forwarded.isolates_pages && (may_be_document || !has_type) {
             confine::put_isolation(out);
         }
         write_response_length(out, response, forwarded);
@@ -67,11 +73,6 @@ pub(crate) fn write_response(
         }
     }
     out.extend_from_slice(b"\r\n");
-}
-
-fn may_be_document(response: Head<'_>) -> bool {
-    let mut types = response.values("content-type").peekable();
-    types.peek().is_none() || types.any(|value| confine::may_be_document(Some(value)))
 }
 
 fn write_response_length(out: &mut Vec<u8>, response: Head<'_>, forwarded: &ForwardedResponse<'_>) {
@@ -225,6 +226,8 @@ mod tests {
             "",
             "Content-Type: text/html\r\n",
             "Content-Type: application/json\r\nContent-Type: text/html\r\n",
+            // A browser looks into what has no type.
+            "Connection: content-type\r\nContent-Type: application/json\r\n",
             "Content-Type: text/html\r\nContent-Security-Policy: sandbox allow-same-origin\r\n",
         ] {
             assert!(isolated(headers, true), "{headers}");

@@ -23,9 +23,9 @@ const BUFFER_MAX: usize = 256 * 1024;
 const READ_AHEAD_MAX: usize = 64 * 1024;
 
 /// Bytes of chunk framing that are looked at, each by itself, before other connections of the thread have
-/// their turn: less than a millisecond of work, and more than a body in chunks of any size worth sending
-/// has in one read.
-const FRAMING_BYTES_PER_TURN: usize = 64 * 1024;
+/// their turn. Chunks of a kilobyte have so much in two megabytes, chunks of a byte in three kilobytes; tokio
+/// looks for new events after 61 turns (`event_interval`), so this bounds how long all others wait.
+const FRAMING_BYTES_PER_TURN: usize = 16 * 1024;
 
 /// The factor by which a buffer grows when a read has filled it.
 const BUFFER_GROWTH: usize = 4;
@@ -166,7 +166,7 @@ impl Transfer {
         while out.len() < max && !buffer.is_empty() && !self.body.is_done() {
             let bytes = buffer.unread_mut();
             let count = bytes.len().min(max - out.len());
-            let filtered = self.body.filter(&mut bytes[..count])?;
+            let filtered = self.body.filter(&mut bytes[..count], count)?;
             out.extend_from_slice(&bytes[..filtered.kept]);
             buffer.consume(filtered.used);
         }
@@ -198,7 +198,7 @@ impl Transfer {
             if self.body.is_done() {
                 return Poll::Ready(Ok(()));
             }
-            if framing > FRAMING_BYTES_PER_TURN {
+            if framing >= FRAMING_BYTES_PER_TURN {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
@@ -215,7 +215,7 @@ impl Transfer {
             }
             let filtered = self
                 .body
-                .filter(buffer.unread_mut())
+                .filter(buffer.unread_mut(), FRAMING_BYTES_PER_TURN - framing)
                 .map_err(TransferError::Malformed)?;
             (self.ready, self.gap) = (filtered.kept, filtered.used - filtered.kept);
             framing += filtered.framing;

@@ -15,7 +15,7 @@ fn pass(text: &[u8], cuts: &[usize]) -> Result<(Vec<u8>, usize, bool), Malformed
     for end in ends {
         while used < end && !body.is_done() {
             let mut piece = text[used..end].to_vec();
-            let step = body.filter(&mut piece)?;
+            let step = body.filter(&mut piece, usize::MAX)?;
             passed.extend_from_slice(&piece[..step.kept]);
             used += step.used;
         }
@@ -76,7 +76,8 @@ fn chunks_pass_without_what_only_some_would_read() {
 fn a_body_that_ends_early_is_cut() {
     for (length, bytes) in [(Length::Exactly(5), "abc"), (Length::Chunked, "5\r\nab")] {
         let mut body = BodyFraming::new(length);
-        body.filter(&mut bytes.as_bytes().to_vec()).unwrap();
+        body.filter(&mut bytes.as_bytes().to_vec(), usize::MAX)
+            .unwrap();
         assert_eq!(body.end_of_stream(), Err(Malformed::Cut));
     }
     let mut body = BodyFraming::new(Length::UntilClosed);
@@ -117,4 +118,18 @@ proptest! {
             prop_assert!(passed.len() <= used && used <= bytes.len());
         }
     }
+}
+
+#[test]
+fn a_turn_ends_when_enough_framing_was_seen_and_the_next_goes_on() {
+    let mut bytes = b"1\r\na\r\n1;x\r\nb\r\n0\r\n\r\n".to_vec();
+    let (mut body, mut out) = (BodyFraming::new(Length::Chunked), Vec::new());
+    let mut at = 0;
+    while !body.is_done() {
+        let step = body.filter(&mut bytes[at..], 3).unwrap();
+        assert!(step.framing <= 3 && step.used > 0, "{step:?}");
+        out.extend_from_slice(&bytes[at..at + step.kept]);
+        at += step.used;
+    }
+    assert_eq!(out, b"1\r\na\r\n1\r\nb\r\n0\r\n\r\n");
 }

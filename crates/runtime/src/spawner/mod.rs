@@ -8,8 +8,9 @@
 //! sandbox's directory before it reaps, so the record is there by the time anybody sees the
 //! process gone. It outlives the server for this, and ends when the last of its children has.
 //! It has a network namespace of its own with nothing in it, and few capabilities. It also makes the
-//! sockets that a sandbox may have only few of (`sockets`). Nothing else depends on it: when it is killed the sandboxes go on under the host's init without such sockets
-//! (`ENOSYS`), and the server starts another.
+//! sockets that a sandbox may have only few of (`sockets`). Nothing else depends on it: when it is
+//! killed the sandboxes go on under the host's init without such sockets (`ENOSYS`), and the server
+//! starts another.
 
 mod client;
 pub(crate) mod packet;
