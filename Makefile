@@ -137,7 +137,7 @@ test-sdks: build ## Every scenario of sdks/conformance, in every language with r
 	sdks/java/test/run
 
 .PHONY: bench-sdks
-bench-sdks: build ## The SDKs beside the published ones of the same language, at one server (root).
+bench-sdks: build ## The SDKs beside the published ones of the same language where those can be had (root).
 	sdks/python/bench/run
 	sdks/typescript/bench/run
 	sdks/csharp/bench/run
