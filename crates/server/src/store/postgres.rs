@@ -102,8 +102,11 @@ impl Postgres {
     }
 
     /// Lets go of the lock and closes every connection.
-    pub async fn close(self) {
-        // The server drops the lock with the connection, however that ends.
+    pub async fn close(mut self) {
+        // By a statement, whose answer is waited for: the database drops the lock with the connection as
+        // well, but some time after the client has closed it, and the next to open would be refused.
+        let unlock = sqlx::query("SELECT pg_advisory_unlock($1)").bind(LOCK);
+        let _ = unlock.execute(&mut self.lock).await;
         let _ = self.lock.close().await;
         self.pool.close().await;
     }
