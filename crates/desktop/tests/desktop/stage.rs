@@ -62,23 +62,22 @@ impl XServer {
         Self { process, number }
     }
 
+    /// As a crash would. What it leaves below /tmp is for the next server of this display, which clears it away:
+    /// whoever removed it here might remove what another server has just made for the same display.
     pub(crate) fn kill(mut self) -> u32 {
-        self.end();
-        self.number
-    }
-
-    fn end(&mut self) {
         self.process.kill().unwrap();
         self.process.wait().unwrap();
-        let _ = std::fs::remove_file(format!("/tmp/.X{}-lock", self.number));
-        let _ = std::fs::remove_file(format!("/tmp/.X11-unix/X{}", self.number));
+        self.number
     }
 }
 
 impl Drop for XServer {
+    /// By a signal at which the server removes its own files.
     fn drop(&mut self) {
         if matches!(self.process.try_wait(), Ok(None)) {
-            self.end();
+            let pid = rustix::process::Pid::from_child(&self.process);
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM).unwrap();
+            self.process.wait().unwrap();
         }
     }
 }
