@@ -9,9 +9,12 @@ LEFT, UP = "\x1b[D", "\x1b[A"
 
 
 def test_a_shell_has_keys_size_interrupt_and_exit_code(osb, shared):
-    with osb.at_terminal("shell", shared, columns=100, rows=30) as shell:
-        shell.type("stty size; echo ready-$((1+1))\n")
-        assert "30 100" in shell.expect("ready-2")
+    with osb.at_terminal("shell", shared) as shell:
+        shell.type("echo ready-$((1+1))\n")
+        shell.expect("ready-2")
+        # At its prompt: before that readline writes the size that it has read back (set_winsize in its
+        # rltty.c), and a new size that comes in between is lost.
+        shell.expect("# ")
         shell.resize(120, 40)
         # The new size travels beside the keys: asked until it has arrived.
         shell.type("until [ \"$(stty size)\" = '40 120' ]; do :; done; echo resized-$((2+2))\n")
@@ -38,8 +41,10 @@ def test_a_terminal_is_left_and_come_back_to(osb, shared):
         first.expect("osb attach ")
         words = first.expect("\n").split()
         assert first.end() == 0
-    with osb.at_terminal("attach", *words) as second:
+    with osb.at_terminal("attach", *words, columns=100, rows=30) as second:
         second.expect("begun-6")
+        second.type("until [ \"$(stty size)\" = '30 100' ]; do :; done; echo sized-$((1+1))\n")
+        second.expect("sized-2")
         second.type("echo $NAME-$((4+4))\n")
         second.expect("kept-8")
         # Another client takes it; this one is told, and nothing is lost.
