@@ -74,7 +74,7 @@ pub(crate) enum Error {
     /// A command did not start, so that it has no exit code of its own.
     #[error("the command did not start: {message}")]
     NotStarted {
-        /// Why.
+        /// What the daemon said: not found, or not executable.
         message: String,
         /// What shells give it.
         code: u8,

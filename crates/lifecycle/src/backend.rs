@@ -315,19 +315,19 @@ pub enum PullProgress {
 pub enum Event {
     /// PID 1 ended.
     Exited {
-        /// The sandbox.
+        /// The sandbox whose PID 1 it was.
         id: SandboxId,
         /// How PID 1 ended.
         exit: Exit,
     },
     /// A process was killed for memory; the sandbox goes on.
     OutOfMemory {
-        /// The sandbox.
+        /// The sandbox whose limit was reached.
         id: SandboxId,
     },
     /// The sandbox is gone and we did not remove it.
     Vanished {
-        /// The sandbox.
+        /// The sandbox that the backend had before.
         id: SandboxId,
     },
     /// The backend lost its view (engine restarted, events missed): call [`Backend::list`].

@@ -17,7 +17,7 @@ namespace OpenSandbox.Conformance
     {
         private static readonly Dictionary<string, Made> All = new[]
             {
-                ConfigCalls(), ClientCalls(), OperatorCalls(), StockCalls(), SandboxCalls(), PoolCalls(),
+                ConfigCalls(), ClientCalls(), OperatorCalls(), InventoryCalls(), SandboxCalls(), PoolCalls(),
                 InsideCalls.Running(), InsideCalls.Shells(), InsideCalls.Files(), InsideCalls.Network(),
             }
             .SelectMany(table => table).ToDictionary(pair => pair.Key, pair => pair.Value);
@@ -98,7 +98,7 @@ namespace OpenSandbox.Conformance
             ["client.report_event"] = On<Client>((c, w, t) => Done(c.Operator.ReportEventAsync(w.Need<MetricsEvent>("event"), t))),
         };
 
-        private static Dictionary<string, Made> StockCalls() => new Dictionary<string, Made>
+        private static Dictionary<string, Made> InventoryCalls() => new Dictionary<string, Made>
         {
             ["images.list"] = On<Client>((c, w, t) => Of(c.Images.ListAsync(t))),
             ["images.prune"] = On<Client>((c, w, t) => Of(c.Images.PruneAsync(t))),
