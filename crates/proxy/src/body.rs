@@ -35,10 +35,10 @@ pub struct Filtered {
 
 /// Follows a body through the bytes that arrive, to find its end.
 #[derive(Debug)]
-pub struct BodyFraming(Left);
+pub struct BodyFraming(Remaining);
 
 #[derive(Debug)]
-enum Left {
+enum Remaining {
     Bytes(u64),
     Chunks(Chunks),
     All { has_ended: bool },
@@ -48,25 +48,25 @@ impl BodyFraming {
     /// The framing of a body of which nothing has arrived yet.
     pub fn new(length: Length) -> Self {
         Self(match length {
-            Length::Exactly(bytes) => Left::Bytes(bytes),
-            Length::Chunked => Left::Chunks(Chunks::default()),
-            Length::UntilClosed => Left::All { has_ended: false },
+            Length::Exactly(bytes) => Remaining::Bytes(bytes),
+            Length::Chunked => Remaining::Chunks(Chunks::default()),
+            Length::UntilClosed => Remaining::All { has_ended: false },
         })
     }
 
     /// Whether the end of the body has been seen.
     pub fn is_done(&self) -> bool {
         match &self.0 {
-            Left::Bytes(left) => *left == 0,
-            Left::Chunks(chunks) => chunks.expects == Expects::Nothing,
-            Left::All { has_ended } => *has_ended,
+            Remaining::Bytes(left) => *left == 0,
+            Remaining::Chunks(chunks) => chunks.expects == Expects::Nothing,
+            Remaining::All { has_ended } => *has_ended,
         }
     }
 
     /// Follows the next piece, and moves what is to be forwarded of it to its front: chunk extensions
     /// and trailers are dropped. Stops after `framing_max` bytes that are not data.
     pub fn filter(&mut self, bytes: &mut [u8], framing_max: usize) -> Result<Filtered, Malformed> {
-        if let Left::Chunks(chunks) = &mut self.0 {
+        if let Remaining::Chunks(chunks) = &mut self.0 {
             return chunks.filter(bytes, framing_max);
         }
         let used = self.measure(bytes)?;
@@ -80,15 +80,15 @@ impl BodyFraming {
     /// Follows the next piece without changing it; returns how many of its bytes belong to the body.
     pub fn measure(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         match &mut self.0 {
-            Left::Bytes(left) => Ok(advance(left, bytes.len())),
-            Left::Chunks(chunks) => chunks.measure(bytes),
-            Left::All { .. } => Ok(bytes.len()),
+            Remaining::Bytes(left) => Ok(advance(left, bytes.len())),
+            Remaining::Chunks(chunks) => chunks.measure(bytes),
+            Remaining::All { .. } => Ok(bytes.len()),
         }
     }
 
     /// The connection has ended; an error unless the body had.
     pub fn end_of_stream(&mut self) -> Result<(), Malformed> {
-        if let Left::All { has_ended } = &mut self.0 {
+        if let Remaining::All { has_ended } = &mut self.0 {
             *has_ended = true;
         }
         if self.is_done() {

@@ -12,8 +12,8 @@ use tokio::net::TcpStream;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::connection_limit::ConnectionPermit;
 use crate::message::{self, Head, HeadParser, head_end, peek_target, put_header};
-use crate::slots::Slot;
 use crate::transfer::{BUFFER_START, Buffer};
 use crate::{REQUEST_ID, RequestId};
 
@@ -66,7 +66,7 @@ pub(crate) struct Connection {
     buffer: Buffer,
     parser: HeadParser,
     address: IpAddr,
-    slot: Slot,
+    permit: ConnectionPermit,
     request: RequestFacts,
     response: Option<(u16, Instant)>,
     is_reset: bool,
@@ -82,13 +82,13 @@ struct RequestFacts {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Box<dyn Io>, address: IpAddr, slot: Slot) -> Self {
+    pub(crate) fn new(stream: Box<dyn Io>, address: IpAddr, permit: ConnectionPermit) -> Self {
         Self {
             stream,
             buffer: Buffer::default(),
             parser: HeadParser::default(),
             address,
-            slot,
+            permit,
             request: RequestFacts {
                 id: RequestId::from_header(None),
                 is_head: false,
@@ -219,12 +219,12 @@ impl Connection {
 
     /// Notes that the client has shown a key or token.
     pub(crate) fn mark_known(&self) {
-        self.slot.mark_known();
+        self.permit.mark_known();
     }
 
     /// Cancelled when the server stops, or the connection has to give way to others.
     pub(crate) fn stopping(&self) -> &CancellationToken {
-        self.slot.closing()
+        self.permit.closing()
     }
 
     /// The stream, and the bytes that were read from it.

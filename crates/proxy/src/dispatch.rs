@@ -12,11 +12,11 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 
 use crate::connection::{Connection, Io, Persistence, Received};
+use crate::connection_limit::ConnectionPermit;
 use crate::hyper_io::{HyperIo, Remaining, ResponseBody};
 use crate::idle::IdleTimer;
 use crate::relay::Relay;
 use crate::serve::Limits;
-use crate::slots::Slot;
 use crate::{Api, REQUEST_ID, RequestId, Sandboxes};
 
 /// What the requests of every connection are served with.
@@ -49,13 +49,18 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
     }
 
     /// Serves a connection to its end.
-    pub(crate) async fn serve(&self, stream: Box<dyn Io>, address: IpAddr, slot: Slot) {
-        let mut stopped = pin!(slot.closing().cancelled());
+    pub(crate) async fn serve(
+        &self,
+        stream: Box<dyn Io>,
+        address: IpAddr,
+        permit: ConnectionPermit,
+    ) {
+        let mut stopped = pin!(permit.closing().cancelled());
         let mut timers = Timers {
             idle: IdleTimer::new(self.limits.idle),
             head: IdleTimer::new(self.limits.head),
         };
-        let mut connection = Connection::new(stream, address, slot.clone());
+        let mut connection = Connection::new(stream, address, permit.clone());
         let mut io = HyperIo::default();
         // The library's connection. Made for the first request to the API and kept for all others.
         let mut library = pin!(None);
@@ -78,9 +83,9 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
             let is_malformed = matches!(remaining, Remaining::Everything);
             io.lend(connection, remaining);
             if library.is_none() {
-                let (api_io, api_slot) = (io.clone(), slot.clone());
+                let (api_io, api_permit) = (io.clone(), permit.clone());
                 let service =
-                    service_fn(move |request| self.respond(&api_io, request, address, &api_slot));
+                    service_fn(move |request| self.respond(&api_io, request, address, &api_permit));
                 library.set(Some(self.http.serve_connection(io.clone(), service)));
             }
             let mut driven = library.as_mut().as_pin_mut().expect("it was just made");
@@ -89,7 +94,7 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
                 ended = until_done(driven.as_mut(), &io) => ended,
                 () = stopped.as_mut() => {
                     // Whoever has to give way may be one who does not read the response.
-                    if slot.is_evicted() {
+                    if permit.is_evicted() {
                         return;
                     }
                     driven.as_mut().graceful_shutdown();
@@ -142,7 +147,7 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
         io: &HyperIo,
         request: Request<Incoming>,
         address: IpAddr,
-        slot: &Slot,
+        permit: &ConnectionPermit,
     ) -> impl Future<Output = Result<Response<ResponseBody<A::Body>>, Infallible>> + use<'_, A, S>
     {
         let io = io.clone();
@@ -152,7 +157,7 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
             .trusted
             .peer_of_parsed(address, request.headers());
         request.extensions_mut().insert(peer);
-        request.extensions_mut().insert(slot.clone());
+        request.extensions_mut().insert(permit.clone());
         async move {
             let id = RequestId::of(request.headers());
             request.extensions_mut().insert(id.clone());

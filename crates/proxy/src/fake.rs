@@ -13,7 +13,7 @@ use tower::ServiceExt as _;
 
 use crate::message::Head;
 use crate::{
-    Api, Error, Forward, Observed, Peer, RequestBody, RequestId, Route, Routed, Sandboxes,
+    Api, Error, Forward, Peer, RequestBody, RequestId, RequestRecord, Route, Routed, Sandboxes,
 };
 
 /// Answers `/carried` itself, panics for `/carried/panic`, and forwards `/carried/late` to a service
@@ -69,7 +69,7 @@ impl Sandboxes for FakeSandboxes {
         response
     }
 
-    fn observe(&self, _: &Observed) {}
+    fn observe(&self, _: &RequestRecord) {}
 }
 
 /// Sends the first half of a response, then panics.

@@ -3,7 +3,7 @@
 //!
 //! What the crate needs to know of sandboxes is one trait, [`Sandboxes`]: which sandbox a request
 //! means, whether it may go there, and a stream to it. All else is in here: the threads that serve
-//! connections (`serve`, `threads`) and how many there may be (`slots`), the choice between proxy and API
+//! connections (`serve`, `threads`) and how many there may be (`connection_limit`), the choice between proxy and API
 //! for each request of a connection (`connection`, `dispatch`), the forwarding of one (`relay`,
 //! `exchange`), what its heads become (`request_head`, `response_head`) and what never passes (`secrets`,
 //! `confine`), who the client is behind other proxies (`peer`), upgraded connections (`tunnel`), idle
@@ -23,6 +23,7 @@ pub mod body;
 pub mod browser_link;
 mod confine;
 mod connection;
+mod connection_limit;
 mod dispatch;
 mod exchange;
 #[cfg(test)]
@@ -40,7 +41,6 @@ mod response_head;
 mod route;
 mod secrets;
 mod serve;
-mod slots;
 mod threads;
 mod transfer;
 mod tunnel;
@@ -53,6 +53,7 @@ use secrecy::SecretString;
 use tokio::io::{AsyncRead, AsyncWrite};
 
 pub use access::shows_token;
+pub use connection_limit::ConnectionPermit;
 pub use headers::skips_renewal;
 pub use hyper_io::RequestBody;
 use message::{Head, Malformed};
@@ -60,7 +61,6 @@ pub use peer::{Network, Peer, TrustedProxies};
 pub use request_id::{REQUEST_ID, RequestId};
 pub use route::Route;
 pub use serve::{Limits, serve};
-pub use slots::Slot;
 
 /// The sandboxes that requests go into.
 pub trait Sandboxes: Send + Sync + 'static {
@@ -103,7 +103,7 @@ pub trait Sandboxes: Send + Sync + 'static {
     fn refuse(&self, error: Error<Self::Error>, id: &RequestId) -> Response<Bytes>;
 
     /// Told of every request that was for a sandbox, when it is over.
-    fn observe(&self, request: &Observed);
+    fn observe(&self, request: &RequestRecord);
 }
 
 /// What becomes of a request.
@@ -162,7 +162,7 @@ pub enum Error<E: std::error::Error + 'static> {
 
 /// A request into a sandbox that is over.
 #[derive(Debug)]
-pub struct Observed {
+pub struct RequestRecord {
     /// Its method.
     pub method: Method,
     /// Its path without the query, which may hold a token; only where debug logs are wanted.
@@ -170,12 +170,12 @@ pub struct Observed {
     /// The status of its response and the time to it; `None` for a client that went away before.
     pub response: Option<(u16, Duration)>,
     /// How it went.
-    pub outcome: Outcome,
+    pub outcome: RequestOutcome,
 }
 
 /// How a request into a sandbox went.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// It was answered.
     Answered,
     /// It was not forwarded.
@@ -192,7 +192,7 @@ pub trait Api: Send + Sync + 'static {
         + Unpin
         + 'static;
 
-    /// Answers one. Its [`RequestId`], its [`Peer`] and the [`Slot`] of its connection are extensions of it;
+    /// Answers one. Its [`RequestId`], its [`Peer`] and the [`ConnectionPermit`] of its connection are extensions of it;
     /// the id is added to the response afterwards.
     fn respond(
         &self,

@@ -25,7 +25,8 @@ use crate::pool::{self, Pool, PoolKey};
 use crate::request_head::{ForwardedRequest, write_request};
 use crate::transfer::{Buffer, Transfer};
 use crate::{
-    Error, Forward, Observed, Outcome, Peer, Route, Routed, Sandboxes, TrustedProxies, tunnel,
+    Error, Forward, Peer, RequestOutcome, RequestRecord, Route, Routed, Sandboxes, TrustedProxies,
+    tunnel,
 };
 
 /// The header by which a browser asks for the script of a service worker (Service Workers, 6.1).
@@ -60,7 +61,7 @@ enum Upgrade {
 }
 
 /// What a request came to.
-enum Done {
+enum Relayed {
     /// A response was forwarded.
     Forwarded(Persistence),
     /// The client gets this response.
@@ -96,14 +97,14 @@ impl<S: Sandboxes> Relay<S> {
             (Err(Error::Panicked), false)
         });
         let outcome = match &done {
-            Ok(_) => Outcome::Answered,
-            Err(Error::UpstreamClosed { .. } | Error::Panicked) => Outcome::Failed,
-            Err(_) => Outcome::Refused,
+            Ok(_) => RequestOutcome::Answered,
+            Err(Error::UpstreamClosed { .. } | Error::Panicked) => RequestOutcome::Failed,
+            Err(_) => RequestOutcome::Refused,
         };
         let response = match done {
-            Ok(Done::Forwarded(persistence)) => Ok(persistence),
-            Ok(Done::ClientGone) => Ok(Persistence::Close),
-            Ok(Done::Respond(response)) => Err(response),
+            Ok(Relayed::Forwarded(persistence)) => Ok(persistence),
+            Ok(Relayed::ClientGone) => Ok(Persistence::Close),
+            Ok(Relayed::Respond(response)) => Err(response),
             Err(error) => Err(self.sandboxes.refuse(error, connection.request_id())),
         };
         let persistence = match response {
@@ -116,7 +117,7 @@ impl<S: Sandboxes> Relay<S> {
         // A response that broke off counts too. Its time is that to its head: how long the whole takes
         // is the service's business.
         let response = connection.response();
-        self.sandboxes.observe(&Observed {
+        self.sandboxes.observe(&RequestRecord {
             method,
             path,
             response: response.map(|(status, at)| (status, at - began)),
@@ -126,7 +127,7 @@ impl<S: Sandboxes> Relay<S> {
     }
 
     /// Serves a request. The flag is whether all of it was read, so that another one may follow.
-    async fn serve(&self, connection: &mut Connection) -> (Result<Done, S>, bool) {
+    async fn serve(&self, connection: &mut Connection) -> (Result<Relayed, S>, bool) {
         let peer = self
             .trusted
             .peer_of(connection.address(), connection.head());
@@ -150,7 +151,7 @@ impl<S: Sandboxes> Relay<S> {
                 }
             }
             Ok(Err(response)) => take_body(connection, &mut outgoing)
-                .map(|()| Done::Respond(response))
+                .map(|()| Relayed::Respond(response))
                 .map_err(Error::Malformed),
             Err(refused) => match take_body(connection, &mut outgoing) {
                 Ok(()) => Err(refused),
@@ -222,7 +223,7 @@ impl<S: Sandboxes> Relay<S> {
         connection: &mut Connection,
         routed: RoutedRequest<S::Sandbox>,
         outgoing: &mut Outgoing,
-    ) -> Result<Done, S> {
+    ) -> Result<Relayed, S> {
         let RoutedRequest { sandbox, route, .. } = &routed;
         let ready = self.sandboxes.ready(sandbox).await;
         ready.map_err(Error::Sandbox)?;
@@ -248,7 +249,7 @@ impl<S: Sandboxes> Relay<S> {
             let (client, _) = connection.parts();
             let written = client.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
             if written.is_err() {
-                return Ok(Done::ClientGone);
+                return Ok(Relayed::ClientGone);
             }
         }
         let terms = Terms {
@@ -266,7 +267,7 @@ impl<S: Sandboxes> Relay<S> {
                     if let Some(upstream) = upstream {
                         self.pool.put(key, upstream);
                     }
-                    Ok(Done::Forwarded(persistence))
+                    Ok(Relayed::Forwarded(persistence))
                 }
                 Ok(Exchanged::Switched(upstream)) => {
                     let (stream, received) = upstream.into_parts();
@@ -283,7 +284,7 @@ impl<S: Sandboxes> Relay<S> {
                     message,
                 }),
                 Err(ExchangeError::Request(error)) => Err(Error::Malformed(error)),
-                Err(ExchangeError::ClientGone) => Ok(Done::ClientGone),
+                Err(ExchangeError::ClientGone) => Ok(Relayed::ClientGone),
             };
         }
     }
@@ -293,13 +294,13 @@ impl<S: Sandboxes> Relay<S> {
         &self,
         connection: &mut Connection,
         routed: &RoutedRequest<S::Sandbox>,
-    ) -> Result<Done, S> {
+    ) -> Result<Relayed, S> {
         let stream = self.connect(routed).await?;
         let response = tunnel::raw_response(connection.request_id().as_str());
         connection.begin_response(101);
         let (client, _) = connection.parts();
         if client.write_all(response.as_bytes()).await.is_err() {
-            return Ok(Done::ClientGone);
+            return Ok(Relayed::ClientGone);
         }
         let (nothing, sandbox) = (Buffer::default(), &routed.sandbox);
         Ok(self.tunnel(connection, stream, &nothing, sandbox).await)
@@ -317,10 +318,10 @@ impl<S: Sandboxes> Relay<S> {
         stream: S::Stream,
         received: &Buffer,
         sandbox: &S::Sandbox,
-    ) -> Done {
+    ) -> Relayed {
         tunnel::run(connection, stream, received).await;
         self.sandboxes.tunnel_closed(sandbox);
-        Done::Forwarded(Persistence::Close)
+        Relayed::Forwarded(Persistence::Close)
     }
 }
 

@@ -8,9 +8,9 @@ use std::time::Duration;
 use daemon::TaskSpawner;
 use tokio::net::{TcpListener, TcpStream};
 
+use crate::connection_limit::{ConnectionLimit, ConnectionPermit};
 use crate::dispatch::Dispatch;
 use crate::relay::Relay;
-use crate::slots::{Slot, Slots};
 use crate::threads::ConnectionThreads;
 use crate::{Api, Sandboxes, TrustedProxies};
 
@@ -72,7 +72,7 @@ pub fn serve(
         dispatch: Dispatch::new(api, Relay::new(sandboxes, trusted, spawner), limits),
         spawner: spawner.clone(),
         threads,
-        slots: Arc::new(Slots::new(limits.connections)),
+        limit: Arc::new(ConnectionLimit::new(limits.connections)),
     });
     spawner.spawn("accept", accept(server, listener));
     Ok(())
@@ -83,14 +83,14 @@ struct Server<A, S: Sandboxes> {
     dispatch: Dispatch<A, S>,
     spawner: TaskSpawner,
     threads: ConnectionThreads,
-    slots: Arc<Slots>,
+    limit: Arc<ConnectionLimit>,
 }
 
 async fn accept<A: Api, S: Sandboxes>(server: Arc<Server<A, S>>, listener: TcpListener) {
     let stopping = server.spawner.stopping();
     loop {
         let accepted = async {
-            server.slots.room().await;
+            server.limit.room().await;
             listener.accept().await
         };
         let accepted = tokio::select! {
@@ -103,14 +103,14 @@ async fn accept<A: Api, S: Sandboxes>(server: Arc<Server<A, S>>, listener: TcpLi
                 // Behind a proxy, or on this machine, there may be any number of clients.
                 let trusted = &server.dispatch.relay.trusted;
                 let is_counted = !address.is_loopback() && !trusted.contains(address);
-                if let Some(slot) = server.slots.open(address, is_counted, &stopping) {
-                    start_connection(&server, stream, address, slot);
+                if let Some(permit) = server.limit.open(address, is_counted, &stopping) {
+                    start_connection(&server, stream, address, permit);
                 }
             }
             Err(error) if is_of_one_connection(&error) => {}
             Err(error) => {
                 tracing::warn!(error = %api::error_chain(&error), "cannot accept a connection");
-                let freed = server.slots.closed(ACCEPT_RETRY);
+                let freed = server.limit.closed(ACCEPT_RETRY);
                 tokio::select! { () = stopping.cancelled() => return, () = freed => {} }
             }
         }
@@ -121,7 +121,7 @@ fn start_connection<A: Api, S: Sandboxes>(
     server: &Arc<Server<A, S>>,
     stream: TcpStream,
     address: IpAddr,
-    slot: Slot,
+    permit: ConnectionPermit,
 ) {
     // A response is written in one piece; waiting for more to send only delays it.
     let _ = stream.set_nodelay(true);
@@ -136,7 +136,12 @@ fn start_connection<A: Api, S: Sandboxes>(
                 Ok(stream)
             };
             match stream {
-                Ok(stream) => server.dispatch.serve(Box::new(stream), address, slot).await,
+                Ok(stream) => {
+                    server
+                        .dispatch
+                        .serve(Box::new(stream), address, permit)
+                        .await;
+                }
                 Err(error) => {
                     tracing::warn!(error = %api::error_chain(&error), "a connection could not be served");
                 }

@@ -15,7 +15,7 @@ use http::Response;
 use lifecycle::backend::{Stream, Target};
 use lifecycle::{Sandbox, Service};
 use proxy::message::Head;
-use proxy::{Forward, Observed, Peer, RequestId, Route, Routed, Sandboxes, browser_link};
+use proxy::{Forward, Peer, RequestId, RequestRecord, Route, Routed, Sandboxes, browser_link};
 use secrecy::ExposeSecret as _;
 
 use crate::access::Keys;
@@ -153,7 +153,7 @@ impl Sandboxes for Ingress {
         })
     }
 
-    fn observe(&self, request: &Observed) {
+    fn observe(&self, request: &RequestRecord) {
         self.metrics.proxied(request.outcome);
         if let Some((status, took)) = request.response {
             let path = request.path.as_deref();

@@ -10,7 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
-use proxy::Outcome;
+use proxy::RequestOutcome;
 
 /// Upper bounds of durations, in seconds: from a cached read to a slow image pull.
 const SECONDS: [f64; 13] = [
@@ -142,12 +142,12 @@ impl Metrics {
     }
 
     /// Counts a request into a sandbox.
-    pub fn proxied(&self, outcome: Outcome) {
+    pub fn proxied(&self, outcome: RequestOutcome) {
         let [answered, refused, failed] = &self.proxied;
         let counter = match outcome {
-            Outcome::Answered => answered,
-            Outcome::Refused => refused,
-            Outcome::Failed => failed,
+            RequestOutcome::Answered => answered,
+            RequestOutcome::Refused => refused,
+            RequestOutcome::Failed => failed,
         };
         counter.inc();
     }

@@ -20,8 +20,8 @@ use tokio::sync::Notify;
 
 use super::*;
 use crate::TrustedProxies;
+use crate::connection_limit::ConnectionLimit;
 use crate::fake::{FakeSandboxes, RouterApi};
-use crate::slots::Slots;
 
 /// Nothing here should take this long; it only keeps a broken test from hanging.
 const DEADLINE: Duration = Duration::from_secs(90);
@@ -321,12 +321,12 @@ async fn a_connection_that_waits_is_left_alone() {
     let relay = Relay::new(FakeSandboxes, TrustedProxies::default(), &tasks);
     let dispatch = Dispatch::new(app(&slow), relay, PATIENT);
     let address = "192.0.2.1".parse().unwrap();
-    let slots = Arc::new(Slots::new(1));
-    let slot = slots.open(address, true, &tasks.stopping()).unwrap();
+    let limit = Arc::new(ConnectionLimit::new(1));
+    let permit = limit.open(address, true, &tasks.stopping()).unwrap();
     let looks = Arc::new(AtomicUsize::new(0));
     let (mut client, ours) = tokio::io::duplex(1024);
     let stream = Box::new(Counted(ours, Arc::clone(&looks)));
-    let serving = tokio::spawn(async move { dispatch.serve(stream, address, slot).await });
+    let serving = tokio::spawn(async move { dispatch.serve(stream, address, permit).await });
     // Waits for a handler with the next request at hand, then for a request.
     let text = format!("GET /slow HTTP/1.1\r\nhost: x\r\n\r\n{CARRIED}");
     client.write_all(text.as_bytes()).await.unwrap();

@@ -226,8 +226,8 @@ async fn strangers_without_end_keep_nobody_out() {
 
 #[tokio::test]
 async fn a_known_client_keeps_its_connection_while_strangers_come() {
-    let known = |slot: axum::Extension<Slot>| async move {
-        slot.0.mark_known();
+    let known = |permit: axum::Extension<ConnectionPermit>| async move {
+        permit.0.mark_known();
         "known"
     };
     let tasks = Tasks::new("test");

@@ -9,7 +9,7 @@ use axum::response::{IntoResponse as _, Response};
 use http::Method;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::Authority;
-use proxy::{Peer, Slot};
+use proxy::{ConnectionPermit, Peer};
 use tokio::time::Instant;
 
 use super::{App, Error, address_of, api_key};
@@ -73,12 +73,12 @@ pub(super) async fn authenticate(
     }
     let extensions = request.extensions();
     let from = address_of(extensions.get::<Peer>());
-    let slot = extensions.get::<Slot>().cloned();
+    let permit = extensions.get::<ConnectionPermit>().cloned();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let mut response = match app.0.keys.check(api_key(request.headers()), from) {
         Ok(principal) => {
-            if let Some(slot) = slot {
-                slot.mark_known();
+            if let Some(permit) = permit {
+                permit.mark_known();
             }
             request.extensions_mut().insert(principal);
             next.run(request).await

@@ -25,7 +25,7 @@ const STRANGERS_PART: usize = 2;
 const PER_ADDRESS_PART: usize = 2;
 
 /// The connections of a listener.
-pub(crate) struct Slots {
+pub(crate) struct ConnectionLimit {
     max: usize,
     state: Mutex<State>,
     /// Notified when a connection has closed or has become a known client's.
@@ -51,13 +51,13 @@ struct Stranger {
 
 /// Whether another connection can be accepted.
 #[derive(Debug, PartialEq, Eq)]
-enum Room {
+enum Accept {
     Now,
     /// When there is a change, and at the latest then.
     Later(Instant),
 }
 
-impl Slots {
+impl ConnectionLimit {
     pub(crate) fn new(max: usize) -> Self {
         Self {
             max: max.max(1),
@@ -68,7 +68,7 @@ impl Slots {
 
     /// Waits until another connection can be accepted, if need be by closing one.
     pub(crate) async fn room(&self) {
-        while let Room::Later(at) = self.make_room(Instant::now()) {
+        while let Accept::Later(at) = self.make_room(Instant::now()) {
             let _ = tokio::time::timeout_at(at, self.changed.notified()).await;
         }
     }
@@ -78,36 +78,36 @@ impl Slots {
         let _ = tokio::time::timeout(timeout, self.changed.notified()).await;
     }
 
-    fn make_room(&self, now: Instant) -> Room {
+    fn make_room(&self, now: Instant) -> Accept {
         let mut state = self.lock();
         let is_full = state.open >= self.max;
         if !is_full && state.strangers.len() < self.strangers_max() {
-            return Room::Now;
+            return Accept::Now;
         }
         let oldest = state.strangers.first_key_value();
         match oldest.map(|(number, stranger)| (*number, stranger.since)) {
-            None => Room::Later(now + GRACE),
-            Some((_, since)) if since + GRACE > now => Room::Later(since + GRACE),
+            None => Accept::Later(now + GRACE),
+            Some((_, since)) if since + GRACE > now => Accept::Later(since + GRACE),
             Some((number, _)) => {
                 state.evict(number);
                 // Of all connections it is one until it has closed.
                 if is_full {
-                    Room::Later(now + GRACE)
+                    Accept::Later(now + GRACE)
                 } else {
-                    Room::Now
+                    Accept::Now
                 }
             }
         }
     }
 
-    /// A slot for a connection that was accepted; `None` where its address has too many. `is_counted`:
+    /// A permit for a connection that was accepted; `None` where its address has too many. `is_counted`:
     /// the address stands for one client.
     pub(crate) fn open(
         self: &Arc<Self>,
         address: IpAddr,
         is_counted: bool,
         stopping: &CancellationToken,
-    ) -> Option<Slot> {
+    ) -> Option<ConnectionPermit> {
         let now = Instant::now();
         let mut state = self.lock();
         let has = state.by_address.get(&address).copied().unwrap_or_default();
@@ -136,8 +136,8 @@ impl Slots {
                 closing: closing.clone(),
             },
         );
-        Some(Slot(Arc::new(Inner {
-            slots: Arc::clone(self),
+        Some(ConnectionPermit(Arc::new(Inner {
+            limit: Arc::clone(self),
             number,
             is_known: AtomicBool::new(false),
             stopping: stopping.clone(),
@@ -177,19 +177,19 @@ impl State {
     }
 }
 
-/// The slot of one connection; an extension of every request to the API. Clones are the same.
+/// The permit of one connection; an extension of every request to the API. Clones are the same.
 #[derive(Clone)]
-pub struct Slot(Arc<Inner>);
+pub struct ConnectionPermit(Arc<Inner>);
 
 struct Inner {
-    slots: Arc<Slots>,
+    limit: Arc<ConnectionLimit>,
     number: u64,
     is_known: AtomicBool,
     stopping: CancellationToken,
     closing: CancellationToken,
 }
 
-impl Slot {
+impl ConnectionPermit {
     /// Notes that the client has shown a key or token. Its connection is not closed for want of room any
     /// more.
     pub fn mark_known(&self) {
@@ -197,8 +197,8 @@ impl Slot {
         if inner.is_known.load(Ordering::Relaxed) || inner.is_known.swap(true, Ordering::Relaxed) {
             return;
         }
-        inner.slots.lock().forget(inner.number);
-        inner.slots.changed.notify_one();
+        inner.limit.lock().forget(inner.number);
+        inner.limit.changed.notify_one();
     }
 
     /// Cancelled when the server stops, or the connection has to give way.
@@ -214,11 +214,11 @@ impl Slot {
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        let mut state = self.slots.lock();
+        let mut state = self.limit.lock();
         state.open -= 1;
         state.forget(self.number);
         drop(state);
-        self.slots.changed.notify_one();
+        self.limit.changed.notify_one();
     }
 }
 
@@ -229,44 +229,47 @@ mod tests {
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
     const THERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 
-    fn slots(max: usize) -> (Arc<Slots>, CancellationToken) {
-        (Arc::new(Slots::new(max)), CancellationToken::new())
+    fn limit(max: usize) -> (Arc<ConnectionLimit>, CancellationToken) {
+        (
+            Arc::new(ConnectionLimit::new(max)),
+            CancellationToken::new(),
+        )
     }
 
     #[tokio::test(start_paused = true)]
     async fn the_oldest_stranger_gives_way_once_it_had_its_time() {
-        let (slots, stopping) = slots(8);
-        let open = |address| slots.open(address, false, &stopping).unwrap();
-        let strangers: Vec<Slot> = (0..4).map(|_| open(HERE)).collect();
-        let full = Room::Later(Instant::now() + GRACE);
-        assert_eq!(slots.make_room(Instant::now()), full);
+        let (limit, stopping) = limit(8);
+        let open = |address| limit.open(address, false, &stopping).unwrap();
+        let strangers: Vec<ConnectionPermit> = (0..4).map(|_| open(HERE)).collect();
+        let full = Accept::Later(Instant::now() + GRACE);
+        assert_eq!(limit.make_room(Instant::now()), full);
         strangers[0].mark_known();
-        assert_eq!(slots.make_room(Instant::now()), Room::Now);
+        assert_eq!(limit.make_room(Instant::now()), Accept::Now);
         let fifth = open(THERE);
         tokio::time::advance(GRACE).await;
-        slots.room().await;
-        let is_closed: Vec<_> = strangers.iter().map(Slot::is_evicted).collect();
+        limit.room().await;
+        let is_closed: Vec<_> = strangers.iter().map(ConnectionPermit::is_evicted).collect();
         assert_eq!(is_closed, [false, true, false, false]);
         assert!(!fifth.is_evicted());
         // Nobody is closed twice, and whoever is known not at all.
         strangers[1].mark_known();
         drop(strangers);
         drop(fifth);
-        let state = slots.lock();
+        let state = limit.lock();
         assert_eq!((state.open, state.strangers.len()), (0, 0));
     }
 
     #[tokio::test(start_paused = true)]
     async fn known_clients_may_have_all_connections_and_the_rest_wait() {
-        let (slots, stopping) = slots(2);
-        let known: Vec<Slot> = (0..2)
+        let (limit, stopping) = limit(2);
+        let known: Vec<ConnectionPermit> = (0..2)
             .map(|_| {
-                let slot = slots.open(HERE, false, &stopping).unwrap();
-                slot.mark_known();
-                slot
+                let permit = limit.open(HERE, false, &stopping).unwrap();
+                permit.mark_known();
+                permit
             })
             .collect();
-        let mut waiting = std::pin::pin!(slots.room());
+        let mut waiting = std::pin::pin!(limit.room());
         assert!(futures_util::poll!(&mut waiting).is_pending());
         drop(known);
         waiting.await;
@@ -274,10 +277,10 @@ mod tests {
 
     #[tokio::test(start_paused = true)]
     async fn an_address_has_its_share_and_takes_no_other() {
-        let (slots, stopping) = slots(16);
-        let open = |address| slots.open(address, true, &stopping);
+        let (limit, stopping) = limit(16);
+        let open = |address| limit.open(address, true, &stopping);
         let other = open(THERE).unwrap();
-        let own: Vec<Slot> = (0..4).map(|_| open(HERE).unwrap()).collect();
+        let own: Vec<ConnectionPermit> = (0..4).map(|_| open(HERE).unwrap()).collect();
         assert!(open(HERE).is_none(), "a fifth at once");
         tokio::time::advance(GRACE).await;
         let fifth = open(HERE).unwrap();
@@ -285,14 +288,14 @@ mod tests {
         own[1].mark_known();
         assert!(open(HERE).is_some(), "a known one does not count");
         drop((own, fifth, other));
-        assert!(slots.lock().by_address.is_empty());
+        assert!(limit.lock().by_address.is_empty());
     }
 
     #[tokio::test]
     async fn a_server_that_stops_evicts_nobody() {
-        let (slots, stopping) = slots(4);
-        let slot = slots.open(HERE, true, &stopping).unwrap();
+        let (limit, stopping) = limit(4);
+        let permit = limit.open(HERE, true, &stopping).unwrap();
         stopping.cancel();
-        assert!(slot.closing().is_cancelled() && !slot.is_evicted());
+        assert!(permit.closing().is_cancelled() && !permit.is_evicted());
     }
 }
