@@ -41,7 +41,7 @@ pub(crate) enum CallEvent {
     PullProgress {
         percent: u64,
     },
-    /// Its turn has come: the backend makes it now. Told only where it had to wait for that.
+    /// Its turn has come: the backend makes it now. CallMessage only where it had to wait for that.
     TurnCame,
     Made {
         created: Created,

@@ -101,7 +101,7 @@ impl ControlPlane {
             "taking up what is recorded"
         );
         for record in contents.sandboxes {
-            owner::spawn(&shared, record, owner::TakeUp::Restore);
+            owner::spawn(&shared, record, owner::Origination::Restore);
         }
         // Listening begins before the comparison, so that no change falls between.
         let events = shared.backend.events();

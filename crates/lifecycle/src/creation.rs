@@ -19,7 +19,7 @@ use crate::machine::after;
 use crate::owner;
 use crate::recipe::{Recipe, fingerprint};
 use crate::sandbox::{CreateRequest, Reason, Sandbox, State, Status};
-use crate::service::Creation;
+use crate::service::CreateOutcome;
 use crate::shared::Shared;
 use crate::store::{self, KeyRecord, SandboxRecord};
 
@@ -54,7 +54,7 @@ pub(crate) async fn create(
     caller: &Caller,
     request: CreateRequest,
     key: Option<&str>,
-) -> Result<Creation, Error> {
+) -> Result<CreateOutcome, Error> {
     let limits = admission::Limits {
         rules: &shared.config.rules,
         capabilities: shared.backend.capabilities(),
@@ -65,7 +65,7 @@ pub(crate) async fn create(
     let audit = caller.audit.as_ref();
     let Some(key) = key else {
         let sandbox = begin(shared, &request, None, audit).await?;
-        return Ok(Creation {
+        return Ok(CreateOutcome {
             sandbox,
             is_replay: false,
         });
@@ -80,7 +80,7 @@ pub(crate) async fn create(
         if let Some(used) = look_up(shared, &key).await? {
             match replay(shared, &used, &fingerprint).await? {
                 Some(sandbox) => {
-                    return Ok(Creation {
+                    return Ok(CreateOutcome {
                         sandbox,
                         is_replay: true,
                     });
@@ -93,7 +93,7 @@ pub(crate) async fn create(
             // Another server, or a request whose client went away, was first.
             Err(Error::KeyConflict) => {}
             other => {
-                return Ok(Creation {
+                return Ok(CreateOutcome {
                     sandbox: other?,
                     is_replay: false,
                 });
@@ -179,7 +179,11 @@ async fn begin(
         recipe: Some(recipe),
     };
     let by = audit.cloned();
-    owner::spawn(shared, record, owner::TakeUp::Create { key, reply, by });
+    owner::spawn(
+        shared,
+        record,
+        owner::Origination::Create { key, reply, by },
+    );
     answer.await.unwrap_or(Err(Error::ShuttingDown))
 }
 

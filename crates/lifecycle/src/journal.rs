@@ -15,7 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::deadlines;
 use crate::error::Error;
 use crate::event::{Event, EventId};
-use crate::store::{self, Batch, Outcome, Store, Write};
+use crate::store::{self, Batch, BatchOutcome, Store, Write};
 
 /// Batches waiting for a commit. A full queue makes writers wait: the store is the bottleneck
 /// then, and memory must not grow with it.
@@ -29,7 +29,7 @@ const LIVE: usize = 1024;
 
 struct Entry {
     batch: Batch,
-    answer: oneshot::Sender<Result<Outcome, Error>>,
+    answer: oneshot::Sender<Result<BatchOutcome, Error>>,
 }
 
 /// The way to the writer.
@@ -84,7 +84,7 @@ impl Journal {
     pub(crate) fn write(
         &self,
         batch: Batch,
-    ) -> impl Future<Output = Result<Outcome, Error>> + Send + use<> {
+    ) -> impl Future<Output = Result<BatchOutcome, Error>> + Send + use<> {
         let (answer, result) = oneshot::channel();
         let rest = match self.entries.try_send(Entry { batch, answer }) {
             Ok(()) => None,
@@ -165,7 +165,7 @@ async fn commit(store: &dyn Store, group: &mut Vec<Entry>, publisher: &Publisher
         Ok(outcomes) => {
             debug_assert_eq!(outcomes.len(), batches.len(), "one outcome a batch");
             for ((batch, answer), outcome) in batches.into_iter().zip(answers).zip(outcomes) {
-                if let Outcome::Written(ids) = &outcome {
+                if let BatchOutcome::Written(ids) = &outcome {
                     publish(batch, ids, publisher);
                 }
                 let _ = answer.send(Ok(outcome));

@@ -28,7 +28,7 @@ pub const RECORD: &str = "opensandbox.io/record";
 
 /// The part of a sandbox that adoption cannot do without.
 #[derive(Serialize, Deserialize)]
-struct Kept {
+struct AdoptionRecord {
     #[serde(default)]
     tenant: Tenant,
     origin: Origin,
@@ -45,7 +45,7 @@ struct Kept {
 
 /// The labels of a new sandbox.
 pub(crate) fn of(sandbox: &Sandbox, control_plane: &str, store: &str) -> BTreeMap<String, String> {
-    let kept = Kept {
+    let kept = AdoptionRecord {
         tenant: sandbox.tenant.clone(),
         origin: sandbox.origin.clone(),
         platform: sandbox.platform.clone(),
@@ -89,7 +89,7 @@ pub fn published(
         Some((name.to_owned(), value.clone()))
     });
     let metadata = labels.iter().filter(|it| !it.0.starts_with(PUBLISHED));
-    let kept = Kept {
+    let kept = AdoptionRecord {
         tenant: Tenant::default(),
         origin: Origin::Image(image.to_owned()),
         platform: platform.map(|(os, arch)| Platform {
@@ -117,7 +117,7 @@ pub fn published(
 /// Renewals were lost with the store, so it gets its whole lifetime once more: living a little
 /// longer is better than being killed although somebody renewed it.
 pub(crate) fn adopt(observed: &SandboxDetails, now: Timestamp) -> Option<Sandbox> {
-    let kept: Kept = serde_json::from_str(observed.labels.get(RECORD)?).ok()?;
+    let kept: AdoptionRecord = serde_json::from_str(observed.labels.get(RECORD)?).ok()?;
     Some(Sandbox {
         id: observed.id.clone(),
         tenant: kept.tenant,

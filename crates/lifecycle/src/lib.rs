@@ -20,13 +20,13 @@ pub mod event;
 pub mod fake;
 mod inventory;
 mod journal;
-mod keeper;
 pub mod labels;
 mod machine;
 mod metadata;
 mod owner;
 mod recipe;
 mod reconcile;
+mod record_writer;
 pub mod registry;
 mod sandbox;
 mod service;
@@ -47,5 +47,5 @@ pub use sandbox::{
     CreateRequest, Origin, Page, ParseStateError, Reason, Sandbox, SandboxFilter, Snapshot,
     SnapshotFilter, SnapshotState, State, Status, VolumeRequest, VolumeRequestSource,
 };
-pub use service::{Creation, Service};
+pub use service::{CreateOutcome, Service};
 pub use subscription::{Live, Subscription};

@@ -1,5 +1,5 @@
-//! The state machine of a sandbox: a function of its situation and an event alone, which changes
-//! the situation and says what must be done about it.
+//! The state machine of a sandbox: a function of its machine_state and an event alone, which changes
+//! the machine_state and says what must be done about it.
 //!
 //! ```text
 //!                    ┌──────────► Failed ◄──────┬───────────┐
@@ -43,11 +43,11 @@ use jiff::{SignedDuration, Timestamp};
 use crate::backend::{Created, Exit, ObservedState};
 use crate::error::Error;
 use crate::sandbox::{Reason, Sandbox, State, Status};
-use creation::Creation;
+use creation::CreationProgress;
 
 /// Everything that decides what happens next.
 #[derive(Debug, Clone)]
-pub(crate) struct Situation {
+pub(crate) struct MachineState {
     pub(crate) id: SandboxId,
     pub(crate) state: State,
     pub(crate) reason: Reason,
@@ -61,7 +61,7 @@ pub(crate) struct Situation {
     pub(crate) created: Option<Created>,
     /// The backend call under way. A creation that waits for its record counts as one.
     pub(crate) op: Option<Op>,
-    creation: Creation,
+    creation: CreationProgress,
     /// Somebody set the expiration by hand while it was pending.
     was_renewed: bool,
     /// Look at the backend once no call is under way.
@@ -175,7 +175,7 @@ pub(crate) enum Effect {
     CancelMake,
     /// Let the expiry timer fire at this instant, or not at all.
     SetTimer(Option<Timestamp>),
-    /// Write the situation to the store.
+    /// Write the machine_state to the store.
     Save(Change),
     /// The backend saw it differently from us; tell.
     Repaired(String),
@@ -202,53 +202,53 @@ pub(crate) enum Change {
 pub(crate) type Effects = Vec<Effect>;
 
 /// Lets an event happen to a sandbox; answers what must be done.
-pub(crate) fn step(situation: &mut Situation, event: Event) -> Effects {
+pub(crate) fn step(machine_state: &mut MachineState, event: Event) -> Effects {
     let mut effects = Effects::new();
     let todo = &mut effects;
     match event {
-        Event::Begin => situation.start(Op::Make { clean_first: false }, todo),
-        Event::Restored => situation.restored(todo),
-        Event::Recorded(result) => situation.recorded(result, todo),
-        Event::PullNeeded => situation.pull_needed(todo),
-        Event::PullProgress { percent } => situation.pull_progress(percent),
-        Event::AnswerDue => situation.answer_due(todo),
+        Event::Begin => machine_state.start(Op::Make { clean_first: false }, todo),
+        Event::Restored => machine_state.restored(todo),
+        Event::Recorded(result) => machine_state.recorded(result, todo),
+        Event::PullNeeded => machine_state.pull_needed(todo),
+        Event::PullProgress { percent } => machine_state.pull_progress(percent),
+        Event::AnswerDue => machine_state.answer_due(todo),
         Event::Made {
             created,
             pulled,
             now,
-        } => situation.made(created, pulled, now, todo),
-        Event::MakeFailed { reason, error } => situation.make_failed(reason, error, todo),
-        Event::Pause => situation.pause(todo),
-        Event::PauseDone(result) => situation.pause_done(result, todo),
-        Event::Resume => situation.resume(todo),
-        Event::ResumeDone(result) => situation.resume_done(result, todo),
-        Event::Snapshot => situation.snapshot(todo),
-        Event::SnapshotDone(result) => situation.snapshot_done(result, todo),
+        } => machine_state.made(created, pulled, now, todo),
+        Event::MakeFailed { reason, error } => machine_state.make_failed(reason, error, todo),
+        Event::Pause => machine_state.pause(todo),
+        Event::PauseDone(result) => machine_state.pause_done(result, todo),
+        Event::Resume => machine_state.resume(todo),
+        Event::ResumeDone(result) => machine_state.resume_done(result, todo),
+        Event::Snapshot => machine_state.snapshot(todo),
+        Event::SnapshotDone(result) => machine_state.snapshot_done(result, todo),
         Event::Delete => {
             let why = (Reason::ContainerDeleting, "The sandbox is being deleted");
-            situation.delete(why, todo);
+            machine_state.delete(why, todo);
         }
-        Event::DeleteDone(result) => situation.delete_done(result, todo),
-        Event::RetryDelete => situation.retry_delete(todo),
-        Event::Expired { deadline } => situation.expired(deadline, todo),
-        Event::Shifted { to } => situation.shifted(to, todo),
-        Event::Renew { to, now } => situation.renew(to, now, todo),
-        Event::Exited(exit) => situation.exited(exit, todo),
-        Event::Check => situation.check(todo),
-        Event::Inspected(observation) => situation.inspected(observation, todo),
-        Event::OpTimedOut(error) => situation.timed_out(error, todo),
+        Event::DeleteDone(result) => machine_state.delete_done(result, todo),
+        Event::RetryDelete => machine_state.retry_delete(todo),
+        Event::Expired { deadline } => machine_state.expired(deadline, todo),
+        Event::Shifted { to } => machine_state.shifted(to, todo),
+        Event::Renew { to, now } => machine_state.renew(to, now, todo),
+        Event::Exited(exit) => machine_state.exited(exit, todo),
+        Event::Check => machine_state.check(todo),
+        Event::Inspected(observation) => machine_state.inspected(observation, todo),
+        Event::OpTimedOut(error) => machine_state.timed_out(error, todo),
     }
     effects
 }
 
-impl Situation {
+impl MachineState {
     /// A sandbox that was just asked for.
     pub(crate) fn new(
         id: SandboxId,
         timeout: Option<Duration>,
         expires_at: Option<Timestamp>,
-    ) -> Situation {
-        Situation {
+    ) -> MachineState {
+        MachineState {
             id,
             state: State::Pending,
             reason: Reason::ContainerStarting,
@@ -258,31 +258,31 @@ impl Situation {
             exit: None,
             created: None,
             op: None,
-            creation: Creation::unrecorded(),
+            creation: CreationProgress::unrecorded(),
             was_renewed: false,
             must_check: false,
         }
     }
 
     /// A sandbox as a record of an earlier server describes it.
-    pub(crate) fn restored_from(sandbox: &Sandbox) -> Situation {
+    pub(crate) fn restored_from(sandbox: &Sandbox) -> MachineState {
         let Status {
             state,
             reason,
             message,
             ..
         } = &sandbox.status;
-        Situation {
+        MachineState {
             state: *state,
             reason: *reason,
             message: message.clone(),
             exit: sandbox.exit.clone(),
-            creation: Creation::recorded(),
-            ..Situation::new(sandbox.id.clone(), sandbox.timeout, sandbox.expires_at)
+            creation: CreationProgress::recorded(),
+            ..MachineState::new(sandbox.id.clone(), sandbox.timeout, sandbox.expires_at)
         }
     }
 
-    /// Writes down what clients see of the situation; whether that is a difference.
+    /// Writes down what clients see of the machine_state; whether that is a difference.
     pub(crate) fn copy_to(&self, sandbox: &mut Sandbox, now: impl FnOnce() -> Timestamp) -> bool {
         let status = &mut sandbox.status;
         let is_transition = status.state != self.state;

@@ -2,7 +2,7 @@
 //! at a time; it alone changes the sandbox, and publishes what it is through a `watch`.
 //!
 //! Decisions are made by `machine::step`; what it asks for is carried out in `effects`: backend
-//! calls (`call_slot`), the record (`keeper`), the expiry timer and answers to whoever asked
+//! calls (`call_slot`), the record (`record_writer`), the expiry timer and answers to whoever asked
 //! (`command`). A caller that goes away changes nothing here.
 
 mod call_slot;
@@ -23,13 +23,13 @@ use crate::calls::{self, CallEvent};
 use crate::deadlines;
 use crate::error::Error;
 use crate::event::EventKind;
-use crate::keeper::{Keeper, Saved};
-use crate::machine::{Event, Op, Situation, step};
+use crate::machine::{Event, MachineState, Op, step};
+use crate::record_writer::{RecordWriter, Saved};
 use crate::sandbox::{Sandbox, State};
 use crate::shared::{Handle, Shared};
 use crate::store::{KeyRecord, SandboxRecord};
 use crate::timers::{Alarm, ExpiryTimer};
-use call_slot::{CallSlot, Told};
+use call_slot::{CallMessage, CallSlot};
 pub(crate) use command::Command;
 use command::{Reply, Waiting};
 use published::Published;
@@ -41,9 +41,9 @@ const MAILBOX: usize = 64;
 
 pub(crate) struct Owner {
     shared: Arc<Shared>,
-    situation: Situation,
+    machine_state: MachineState,
     published: Published,
-    keeper: Keeper,
+    record_writer: RecordWriter,
     commands: mpsc::Receiver<Command>,
     check: watch::Receiver<u64>,
     expiry: ExpiryTimer,
@@ -57,7 +57,7 @@ pub(crate) struct Owner {
 }
 
 /// How an owner takes up its sandbox.
-pub(crate) enum TakeUp {
+pub(crate) enum Origination {
     /// Asked for just now.
     Create {
         key: Option<KeyRecord>,
@@ -71,23 +71,23 @@ pub(crate) enum TakeUp {
 }
 
 /// Puts a sandbox into the index, begins what it needs and starts its task.
-pub(crate) fn spawn(shared: &Arc<Shared>, record: SandboxRecord, take_up: TakeUp) {
+pub(crate) fn spawn(shared: &Arc<Shared>, record: SandboxRecord, origination: Origination) {
     let (commands_in, commands) = mpsc::channel(MAILBOX);
     let (check_in, check) = watch::channel(0);
     let SandboxRecord { sandbox, recipe } = record;
     let id = sandbox.id.clone();
-    let is_new = matches!(take_up, TakeUp::Create { .. });
-    let situation = if is_new {
-        Situation::new(id.clone(), sandbox.timeout, sandbox.expires_at)
+    let is_new = matches!(origination, Origination::Create { .. });
+    let machine_state = if is_new {
+        MachineState::new(id.clone(), sandbox.timeout, sandbox.expires_at)
     } else {
-        Situation::restored_from(&sandbox)
+        MachineState::restored_from(&sandbox)
     };
     let (published, view) = Published::new(sandbox);
     let mut owner = Owner {
         shared: shared.clone(),
-        situation,
+        machine_state,
         published,
-        keeper: Keeper::new(shared.journal.clone(), id.clone(), recipe, is_new),
+        record_writer: RecordWriter::new(shared.journal.clone(), id.clone(), recipe, is_new),
         commands,
         check,
         expiry: shared.timers.timer(id.clone()),
@@ -106,29 +106,29 @@ pub(crate) fn spawn(shared: &Arc<Shared>, record: SandboxRecord, take_up: TakeUp
     };
     shared.insert(id, handle);
     // Here and not in the task: a creation need not wait until the task gets its first turn.
-    owner.begin(take_up);
+    owner.begin(origination);
     shared.tasks.spawn(owner.run());
 }
 
 impl Owner {
-    fn begin(&mut self, take_up: TakeUp) {
-        match take_up {
-            TakeUp::Create { key, by, reply } => {
+    fn begin(&mut self, origination: Origination) {
+        match origination {
+            Origination::Create { key, by, reply } => {
                 self.waiting.create = Some(reply);
                 self.answer_by = Some(Instant::now() + deadlines::CREATE_ANSWER);
-                self.keeper.claim(key);
-                self.keeper.record(by);
-                let reason = self.situation.reason.as_str();
+                self.record_writer.claim(key);
+                self.record_writer.record(by);
+                let reason = self.machine_state.reason.as_str();
                 self.note(EventKind::Created, reason, "Asked for");
                 // The record becomes durable while the backend works.
-                self.keeper.save(self.published.record());
+                self.record_writer.save(self.published.record());
                 self.feed(Event::Begin);
             }
-            TakeUp::Restore => self.feed(Event::Restored),
-            TakeUp::Adopt => {
+            Origination::Restore => self.feed(Event::Restored),
+            Origination::Adopt => {
                 let message = "Found without a record and adopted";
                 self.note(EventKind::Repaired, "ADOPTED", message);
-                self.keeper.save(self.published.record());
+                self.record_writer.save(self.published.record());
                 self.feed(Event::Restored);
                 self.feed(Event::Check);
             }
@@ -143,8 +143,8 @@ impl Owner {
 
     /// Gone and dropped from the store; or the server stops and nothing is under way.
     fn is_over(&self) -> bool {
-        let is_quiet = self.situation.op.is_none() && self.keeper.is_idle();
-        (self.is_forgotten && self.keeper.is_clean()) || (self.is_draining && is_quiet)
+        let is_quiet = self.machine_state.op.is_none() && self.record_writer.is_idle();
+        (self.is_forgotten && self.record_writer.is_clean()) || (self.is_draining && is_quiet)
     }
 
     async fn turn(&mut self) {
@@ -152,7 +152,7 @@ impl Owner {
         let wake = timers.into_iter().flatten().min();
         tokio::select! {
             told = self.call.report() => self.on_report(told),
-            saved = self.keeper.saved() => self.on_saved(saved),
+            saved = self.record_writer.saved() => self.on_saved(saved),
             Some(command) = self.commands.recv(), if !self.is_draining => self.on_command(command),
             alarm = self.expiry.alarm() => self.on_alarm(alarm),
             Ok(()) = self.check.changed() => self.on_check(),
@@ -162,22 +162,26 @@ impl Owner {
     }
 
     /// Deletion waits only so long for another call on the same sandbox.
-    fn hurry(&mut self) {
-        if self.situation.op.is_some_and(|op| op != Op::Delete) {
-            self.call.hurry(deadlines::DELETE_PATIENCE);
+    fn shorten_deadline(&mut self) {
+        if self.machine_state.op.is_some_and(|op| op != Op::Delete) {
+            self.call.shorten_deadline(deadlines::DELETE_PATIENCE);
         }
     }
 
     fn on_alarm(&mut self, alarm: Alarm) {
         let deadline = alarm.deadline;
-        if self.situation.expires_at.is_some_and(|at| at != deadline) {
+        if self
+            .machine_state
+            .expires_at
+            .is_some_and(|at| at != deadline)
+        {
             self.feed(Event::Shifted { to: deadline });
             let message = format!("The wall clock was set; expires at {deadline}");
             self.note(EventKind::ClockJumped, "CLOCK_JUMPED", message);
         }
         if alarm.is_due {
             self.feed(Event::Expired { deadline });
-            self.hurry();
+            self.shorten_deadline();
         }
     }
 
@@ -192,8 +196,8 @@ impl Owner {
         let is_due = |at: Option<Instant>| at.is_some_and(|at| at <= now);
         if is_due(self.call.deadline) {
             let unknown = ("the call", Duration::ZERO);
-            let (action, after) = self.situation.op.map_or(unknown, call_slot::describe);
-            tracing::warn!(sandbox_id = %self.situation.id, action, "a backend call takes too long");
+            let (action, after) = self.machine_state.op.map_or(unknown, call_slot::describe);
+            tracing::warn!(sandbox_id = %self.machine_state.id, action, "a backend call takes too long");
             self.call.give_up();
             self.finish(Event::OpTimedOut(Error::Timeout { action, after }));
         }
@@ -203,20 +207,20 @@ impl Owner {
         }
         if is_due(self.retry.at) {
             self.retry.at = None;
-            self.keeper.retry(self.published.record());
+            self.record_writer.retry(self.published.record());
             if !self.is_forgotten {
                 self.feed(Event::RetryDelete);
             }
         }
     }
 
-    fn on_report(&mut self, told: Told) {
+    fn on_report(&mut self, told: CallMessage) {
         let event = match told {
-            Told::ByCurrent(event) => event,
-            Told::ByEarlier(event) => return self.on_late_report(event),
+            CallMessage::Current(event) => event,
+            CallMessage::Superseded(event) => return self.on_late_report(event),
         };
         // A call that a deletion waits for is not given more time.
-        let is_awaited = self.situation.state == State::Stopping;
+        let is_awaited = self.machine_state.state == State::Stopping;
         match event {
             CallEvent::PullNeeded => {
                 if !is_awaited {
@@ -258,7 +262,7 @@ impl Owner {
     fn on_late_report(&mut self, event: CallEvent) {
         match event {
             CallEvent::Made { .. } => {
-                calls::discard(self.shared.clone(), self.situation.id.clone());
+                calls::discard(self.shared.clone(), self.machine_state.id.clone());
             }
             CallEvent::Snapshotted(Ok(details)) => {
                 calls::discard_snapshot(self.shared.clone(), details.id);
@@ -272,8 +276,11 @@ impl Owner {
     fn finish(&mut self, event: Event) {
         self.call.deadline = None;
         self.feed(event);
-        while let Some(command) = self.waiting.next_held(|ask| self.situation.must_wait(ask)) {
-            self.obey(command);
+        while let Some(command) = self
+            .waiting
+            .next_held(|ask| self.machine_state.must_wait(ask))
+        {
+            self.handle(command);
         }
     }
 
@@ -281,22 +288,22 @@ impl Owner {
         if result.is_err() {
             self.retry.schedule();
         }
-        let version = self.keeper.saved_version();
+        let version = self.record_writer.saved_version();
         self.published.settle_metadata(version, &result);
         if is_first && !self.is_forgotten {
             if let Err(error) = &result {
-                tracing::warn!(sandbox_id = %self.situation.id, error = %api::error_chain(error), "the sandbox cannot be recorded");
+                tracing::warn!(sandbox_id = %self.machine_state.id, error = %api::error_chain(error), "the sandbox cannot be recorded");
             }
             self.feed(Event::Recorded(result));
         }
-        self.keeper.continue_saving(self.published.record());
+        self.record_writer.continue_saving(self.published.record());
     }
 
     /// One step of the machine, with everything it asks for.
     fn feed(&mut self, event: Event) {
-        let effects = step(&mut self.situation, event);
+        let effects = step(&mut self.machine_state, event);
         let now = || self.shared.clock.now();
-        self.published.update(&self.situation, now);
+        self.published.update(&self.machine_state, now);
         for effect in effects {
             self.carry_out(effect);
         }
@@ -304,8 +311,8 @@ impl Owner {
 
     /// An event that tells state, reason and message as they are now.
     fn note_situation(&mut self, kind: EventKind) {
-        let message = self.situation.message.clone();
-        self.note(kind, self.situation.reason.as_str(), message);
+        let message = self.machine_state.message.clone();
+        self.note(kind, self.machine_state.reason.as_str(), message);
     }
 
     fn note(&mut self, kind: EventKind, reason: &str, message: impl Into<String>) {
@@ -313,13 +320,13 @@ impl Owner {
             id: 0,
             at: self.shared.clock.now(),
             kind,
-            sandbox_id: Some(self.situation.id.clone()),
+            sandbox_id: Some(self.machine_state.id.clone()),
             snapshot_id: None,
-            state: Some(self.situation.state),
+            state: Some(self.machine_state.state),
             reason: reason.to_owned(),
             message: message.into(),
         };
-        self.keeper.note(event);
+        self.record_writer.note(event);
     }
 }
 

@@ -16,31 +16,31 @@ use crate::sandbox::{Origin, Sandbox, secret_text};
 /// What `Backend::create` needs beyond what [`Sandbox`] already says.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Recipe {
-    source: KeptSource,
+    source: StoredSource,
     entrypoint: Option<Vec<String>>,
-    env: BTreeMap<String, KeptValue>,
+    env: BTreeMap<String, StoredValue>,
     limits: Limits,
     volumes: Vec<Volume>,
-    #[serde(with = "kept_network")]
+    #[serde(with = "stored_network")]
     network: EgressPolicy,
 }
 
 /// An environment value: often a secret, so never printed.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(transparent)]
-struct KeptValue(#[serde(with = "secret_text")] SecretString);
+struct StoredValue(#[serde(with = "secret_text")] SecretString);
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-enum KeptSource {
+enum StoredSource {
     Image {
         reference: String,
-        auth: Option<KeptAuth>,
+        auth: Option<StoredAuth>,
     },
     Snapshot(SnapshotId),
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-struct KeptAuth {
+struct StoredAuth {
     username: String,
     #[serde(with = "secret_text")]
     password: SecretString,
@@ -48,20 +48,20 @@ struct KeptAuth {
 
 /// A policy without rules is kept as one word: as it was before policies had rules, so that records and
 /// fingerprints of keys stay what they were.
-mod kept_network {
+mod stored_network {
     use api::egress::policy::{EgressPolicy, PolicyMode};
     use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
     #[derive(Serialize, Deserialize)]
-    enum Word {
+    enum RulelessPolicy {
         Outside,
         None,
     }
 
     #[derive(Serialize, Deserialize)]
     #[serde(untagged)]
-    enum Kept<P> {
-        Word(Word),
+    enum StoredPolicy<P> {
+        Ruleless(RulelessPolicy),
         Policy(P),
     }
 
@@ -70,9 +70,9 @@ mod kept_network {
         to: S,
     ) -> Result<S::Ok, S::Error> {
         let kept = match policy.mode() {
-            PolicyMode::AllowAll => Kept::Word(Word::Outside),
-            PolicyMode::DenyAll => Kept::Word(Word::None),
-            PolicyMode::Enforcing => Kept::Policy(policy),
+            PolicyMode::AllowAll => StoredPolicy::Ruleless(RulelessPolicy::Outside),
+            PolicyMode::DenyAll => StoredPolicy::Ruleless(RulelessPolicy::None),
+            PolicyMode::Enforcing => StoredPolicy::Policy(policy),
         };
         kept.serialize(to)
     }
@@ -80,10 +80,10 @@ mod kept_network {
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         from: D,
     ) -> Result<EgressPolicy, D::Error> {
-        Ok(match Kept::<EgressPolicy>::deserialize(from)? {
-            Kept::Word(Word::Outside) => EgressPolicy::ALLOW_ALL,
-            Kept::Word(Word::None) => EgressPolicy::DENY_ALL,
-            Kept::Policy(policy) => policy,
+        Ok(match StoredPolicy::<EgressPolicy>::deserialize(from)? {
+            StoredPolicy::Ruleless(RulelessPolicy::Outside) => EgressPolicy::ALLOW_ALL,
+            StoredPolicy::Ruleless(RulelessPolicy::None) => EgressPolicy::DENY_ALL,
+            StoredPolicy::Policy(policy) => policy,
         })
     }
 }
@@ -93,17 +93,17 @@ impl Recipe {
     pub(crate) fn new(admitted: &Admitted) -> Recipe {
         let request = admitted.request();
         let source = match &request.source {
-            Source::Image { reference, auth } => KeptSource::Image {
+            Source::Image { reference, auth } => StoredSource::Image {
                 reference: reference.clone(),
-                auth: auth.as_ref().map(|auth| KeptAuth {
+                auth: auth.as_ref().map(|auth| StoredAuth {
                     username: auth.username.clone(),
                     password: auth.password.clone(),
                 }),
             },
-            Source::Snapshot(id) => KeptSource::Snapshot(id.clone()),
+            Source::Snapshot(id) => StoredSource::Snapshot(id.clone()),
         };
         let keep = |(name, value): (&String, &String)| {
-            (name.clone(), KeptValue(SecretString::from(value.clone())))
+            (name.clone(), StoredValue(SecretString::from(value.clone())))
         };
         Recipe {
             source,
@@ -118,28 +118,28 @@ impl Recipe {
     /// What the filesystem starts as.
     pub(crate) fn source(&self) -> Source {
         match &self.source {
-            KeptSource::Image { reference, auth } => Source::Image {
+            StoredSource::Image { reference, auth } => Source::Image {
                 reference: reference.clone(),
                 auth: auth.as_ref().map(|auth| RegistryAuth {
                     username: auth.username.clone(),
                     password: auth.password.clone(),
                 }),
             },
-            KeptSource::Snapshot(id) => Source::Snapshot(id.clone()),
+            StoredSource::Snapshot(id) => Source::Snapshot(id.clone()),
         }
     }
 
     /// The same without credentials, as clients see it.
     pub(crate) fn origin(&self) -> Origin {
         match &self.source {
-            KeptSource::Image { reference, .. } => Origin::Image(reference.clone()),
-            KeptSource::Snapshot(id) => Origin::Snapshot(id.clone()),
+            StoredSource::Image { reference, .. } => Origin::Image(reference.clone()),
+            StoredSource::Snapshot(id) => Origin::Snapshot(id.clone()),
         }
     }
 
     /// What the backend is given.
     pub(crate) fn spec(&self, sandbox: &Sandbox, labels: BTreeMap<String, String>) -> Spec {
-        let reveal = |(name, value): (&String, &KeptValue)| {
+        let reveal = |(name, value): (&String, &StoredValue)| {
             (name.clone(), value.0.expose_secret().to_owned())
         };
         Spec {
@@ -178,7 +178,7 @@ mod tests {
     use super::*;
 
     #[derive(Serialize, Deserialize)]
-    struct Kept(#[serde(with = "kept_network")] EgressPolicy);
+    struct StoredPolicy(#[serde(with = "stored_network")] EgressPolicy);
 
     #[test]
     fn policies_are_kept_as_records_have_them() {
@@ -189,10 +189,16 @@ mod tests {
             ("\"None\"", EgressPolicy::DENY_ALL),
         ];
         for (text, policy) in words {
-            assert_eq!(serde_json::to_string(&Kept(policy.clone())).unwrap(), text);
-            assert_eq!(serde_json::from_str::<Kept>(text).unwrap().0, policy);
+            assert_eq!(
+                serde_json::to_string(&StoredPolicy(policy.clone())).unwrap(),
+                text
+            );
+            assert_eq!(
+                serde_json::from_str::<StoredPolicy>(text).unwrap().0,
+                policy
+            );
         }
-        let read = serde_json::from_str::<Kept>(rules).unwrap();
+        let read = serde_json::from_str::<StoredPolicy>(rules).unwrap();
         assert_eq!(read.0.rules.len(), 1);
         assert_eq!(serde_json::to_string(&read).unwrap(), rules);
     }

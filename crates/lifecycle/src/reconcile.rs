@@ -164,7 +164,7 @@ async fn repair(shared: &Arc<Shared>, finding: &Finding, observed: &[SandboxDeta
                         sandbox,
                         recipe: None,
                     };
-                    owner::spawn(shared, record, owner::TakeUp::Adopt);
+                    owner::spawn(shared, record, owner::Origination::Adopt);
                 }
                 None => {
                     let message = "Found without a record and without readable labels; left alone";

@@ -47,16 +47,16 @@ struct Entry<S> {
     /// `None` until there is something that events can be about.
     sandbox: Option<Arc<S>>,
     /// `None` once the creation is over.
-    creation: Option<Creation>,
+    creation: Option<PendingCreation>,
 }
 
-struct Creation {
-    outcome: watch::Receiver<Outcome>,
+struct PendingCreation {
+    outcome: watch::Receiver<CreationState>,
     volumes: Vec<String>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Outcome {
+enum CreationState {
     Pending,
     /// Finished, or failed and undone: the entry says which.
     Settled,
@@ -118,8 +118,8 @@ impl<S: Registered> Registry<S> {
                 message: format!("sandbox {id} exists already"),
             });
         }
-        let (outcome, watched) = watch::channel(Outcome::Pending);
-        let creation = Creation {
+        let (outcome, watched) = watch::channel(CreationState::Pending);
+        let creation = PendingCreation {
             outcome: watched,
             volumes,
         };
@@ -187,10 +187,10 @@ impl<S: Registered> Registry<S> {
             };
             // A reservation settles its entry before it says so: the next turn finds another entry or none.
             let over = outcome
-                .wait_for(|outcome| *outcome != Outcome::Pending)
+                .wait_for(|outcome| *outcome != CreationState::Pending)
                 .await;
             match over.as_deref() {
-                Ok(Outcome::Settled) => {}
+                Ok(CreationState::Settled) => {}
                 _ => return Err(cut_short(id)),
             }
         }
@@ -266,7 +266,7 @@ fn cut_short(id: &SandboxId) -> Error {
 struct Reservation<'a, S: Registered> {
     registry: &'a Registry<S>,
     id: SandboxId,
-    outcome: watch::Sender<Outcome>,
+    outcome: watch::Sender<CreationState>,
     is_settled: bool,
 }
 
@@ -292,10 +292,10 @@ impl<S: Registered> Reservation<'_, S> {
 impl<S: Registered> Drop for Reservation<'_, S> {
     fn drop(&mut self) {
         let outcome = if self.is_settled {
-            Outcome::Settled
+            CreationState::Settled
         } else {
             self.registry.remove(&self.id);
-            Outcome::CutShort
+            CreationState::CutShort
         };
         self.outcome.send_replace(outcome);
     }

@@ -39,7 +39,7 @@ pub struct Service {
 
 /// What `create` answers.
 #[derive(Debug, Clone)]
-pub struct Creation {
+pub struct CreateOutcome {
     /// `Running` when it is ready, `Pending` while its image is pulled.
     pub sandbox: Arc<Sandbox>,
     /// An earlier request with the same key made it.
@@ -58,7 +58,7 @@ impl Service {
         &self,
         request: CreateRequest,
         key: Option<&str>,
-    ) -> Result<Creation, Error> {
+    ) -> Result<CreateOutcome, Error> {
         let ControlPlane { shared, keys, .. } = &self.plane;
         self.plane.refuse_when_stopping()?;
         creation::create(shared, keys, &self.caller, request, key).await

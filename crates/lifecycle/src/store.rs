@@ -1,7 +1,7 @@
 //! What the place that keeps the control plane's facts must be able to do: the trait [`Store`]
 //! and the records that cross it.
 //!
-//! A store is a dumb, durable keeper. When [`Store::apply`] has answered `Ok`, what it was given
+//! A store is a dumb, durable record_writer. When [`Store::apply`] has answered `Ok`, what it was given
 //! survives the death of the process and of the machine. It decides nothing: states, lifetimes
 //! and repairs belong to the service. All writes of one server come from one task (`journal`),
 //! one call at a time; reads may come from anywhere.
@@ -27,9 +27,9 @@ pub trait Store: Send + Sync + 'static {
     async fn load(&self) -> Result<Contents, Error>;
 
     /// Writes the batches, durably, in order. Each batch is all or nothing; a batch that is
-    /// refused (see [`Outcome`]) does not touch the others. An `Err` means that nothing of this
+    /// refused (see [`BatchOutcome`]) does not touch the others. An `Err` means that nothing of this
     /// call was written.
-    async fn apply(&self, batches: &[Batch]) -> Result<Vec<Outcome>, Error>;
+    async fn apply(&self, batches: &[Batch]) -> Result<Vec<BatchOutcome>, Error>;
 
     /// The use of an idempotency key, if it is still kept.
     async fn key(&self, key: &str) -> Result<Option<KeyRecord>, Error>;
@@ -139,7 +139,7 @@ pub enum Write {
 
 /// What became of a batch.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Outcome {
+pub enum BatchOutcome {
     /// Written. Holds the numbers of its events, in order.
     Written(Vec<EventId>),
     /// Nothing of it was written: the key belongs to this earlier use.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 
 use crate::event::{AuditEntry, AuditQuery, Event, EventId};
 use crate::sandbox::Snapshot;
-use crate::store::{Batch, Contents, Error, KeyRecord, Outcome, SandboxRecord, Write};
+use crate::store::{Batch, BatchOutcome, Contents, Error, KeyRecord, SandboxRecord, Write};
 
 /// A store for tests. Clones share it.
 #[derive(Clone, Default)]
@@ -90,7 +90,7 @@ impl Store {
 }
 
 impl Held {
-    fn apply(&mut self, batch: &Batch) -> Outcome {
+    fn apply(&mut self, batch: &Batch) -> BatchOutcome {
         let taken = batch.writes.iter().find_map(|write| match write {
             Write::ClaimKey { record, now } => self
                 .keys
@@ -99,7 +99,7 @@ impl Held {
             _ => None,
         });
         if let Some(used) = taken {
-            return Outcome::KeyTaken(used.clone());
+            return BatchOutcome::KeyTaken(used.clone());
         }
         let is_change =
             |write: &Write| matches!(write, Write::PutSandbox(_) | Write::PutSnapshot(_));
@@ -113,7 +113,7 @@ impl Held {
         for write in batch.writes.iter().cloned() {
             self.write(write, &mut numbers);
         }
-        Outcome::Written(numbers)
+        BatchOutcome::Written(numbers)
     }
 
     fn write(&mut self, write: Write, numbers: &mut Vec<EventId>) {
@@ -189,7 +189,7 @@ impl crate::store::Store for Store {
         })
     }
 
-    async fn apply(&self, batches: &[Batch]) -> Result<Vec<Outcome>, Error> {
+    async fn apply(&self, batches: &[Batch]) -> Result<Vec<BatchOutcome>, Error> {
         // A real store takes its time: others get a turn before the answer.
         tokio::task::yield_now().await;
         let fault = self.lock().faults.pop_front();

@@ -6,17 +6,17 @@
 
 use jiff::Timestamp;
 
-use super::{Ask, Change, Effect, Effects, Op, Situation, after};
+use super::{Ask, Change, Effect, Effects, MachineState, Op, after};
 use crate::backend::Created;
 use crate::error::Error;
 use crate::sandbox::{Reason, State};
 
 /// How far a creation is.
 #[derive(Debug, Clone)]
-pub(super) struct Creation {
+pub(super) struct CreationProgress {
     record: Record,
     /// How the backend's call ended, while the record is still being written.
-    outcome: Option<Outcome>,
+    outcome: Option<MakeOutcome>,
     /// The image must be pulled, and nobody was told yet.
     is_pull_needed: bool,
     /// The client is answered as soon as the record is durable.
@@ -34,7 +34,7 @@ enum Record {
 
 /// How the backend's call ended.
 #[derive(Debug, Clone)]
-enum Outcome {
+enum MakeOutcome {
     Made {
         created: Created,
         pulled: bool,
@@ -46,10 +46,10 @@ enum Outcome {
     },
 }
 
-impl Creation {
+impl CreationProgress {
     /// Asked for just now.
-    pub(super) fn unrecorded() -> Creation {
-        Creation {
+    pub(super) fn unrecorded() -> CreationProgress {
+        CreationProgress {
             record: Record::Pending,
             outcome: None,
             is_pull_needed: false,
@@ -59,11 +59,11 @@ impl Creation {
     }
 
     /// Known from its record; whoever asked is long gone.
-    pub(super) fn recorded() -> Creation {
-        Creation {
+    pub(super) fn recorded() -> CreationProgress {
+        CreationProgress {
             record: Record::Durable,
             is_answered: true,
-            ..Creation::unrecorded()
+            ..CreationProgress::unrecorded()
         }
     }
 
@@ -77,7 +77,7 @@ impl Creation {
     }
 }
 
-impl Situation {
+impl MachineState {
     pub(super) fn recorded(&mut self, result: Result<(), Error>, effects: &mut Effects) {
         self.creation.record = match result {
             Ok(()) => Record::Durable,
@@ -152,7 +152,7 @@ impl Situation {
         now: Timestamp,
         effects: &mut Effects,
     ) {
-        let outcome = Outcome::Made {
+        let outcome = MakeOutcome::Made {
             created,
             pulled,
             now,
@@ -161,10 +161,10 @@ impl Situation {
     }
 
     pub(super) fn make_failed(&mut self, reason: Reason, error: Error, effects: &mut Effects) {
-        self.make_done(Outcome::Failed { reason, error }, effects);
+        self.make_done(MakeOutcome::Failed { reason, error }, effects);
     }
 
-    fn make_done(&mut self, outcome: Outcome, effects: &mut Effects) {
+    fn make_done(&mut self, outcome: MakeOutcome, effects: &mut Effects) {
         match (self.state, &self.creation.record) {
             // The operation stays: a creation without a record is not over, and must not be
             // looked at as if it were.
@@ -190,21 +190,21 @@ impl Situation {
     }
 
     /// Ends a creation of which both are known: the record's fate and the backend's outcome.
-    fn conclude(&mut self, outcome: Outcome, effects: &mut Effects) {
+    fn conclude(&mut self, outcome: MakeOutcome, effects: &mut Effects) {
         self.op = None;
         match (&self.creation.record, outcome) {
             (Record::Refused(error), outcome) => {
                 let error = error.clone();
                 // Nobody would know of it.
-                if let Outcome::Made { .. } = outcome {
+                if let MakeOutcome::Made { .. } = outcome {
                     effects.push(Effect::Discard);
                 }
                 self.fail(Reason::ContainerStartFailed, error, effects);
             }
-            (_, Outcome::Failed { reason, error }) => self.fail(reason, error, effects),
+            (_, MakeOutcome::Failed { reason, error }) => self.fail(reason, error, effects),
             (
                 _,
-                Outcome::Made {
+                MakeOutcome::Made {
                     created,
                     pulled,
                     now,

@@ -3,11 +3,11 @@
 
 use jiff::Timestamp;
 
-use super::{Change, Effect, Effects, Observation, Op, Situation, after};
+use super::{Change, Effect, Effects, MachineState, Observation, Op, after};
 use crate::backend::{Exit, ObservedState};
 use crate::sandbox::{Reason, State};
 
-impl Situation {
+impl MachineState {
     pub(super) fn exited(&mut self, exit: Exit, effects: &mut Effects) {
         match self.state {
             State::Pending => self.exit = Some(exit),

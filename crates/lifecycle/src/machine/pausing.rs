@@ -1,10 +1,10 @@
 //! Pausing, resuming and snapshots: calls that a client asks for on a sandbox that lives.
 
-use super::{Ask, Change, Effect, Effects, Op, Situation};
+use super::{Ask, Change, Effect, Effects, MachineState, Op};
 use crate::error::Error;
 use crate::sandbox::{Reason, State};
 
-impl Situation {
+impl MachineState {
     pub(super) fn pause(&mut self, effects: &mut Effects) {
         if self.state != State::Running || self.op.is_some() {
             let refusal = self.wrong_state("pause", "Running");

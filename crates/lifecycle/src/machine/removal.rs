@@ -2,11 +2,11 @@
 
 use jiff::Timestamp;
 
-use super::{Ask, Change, Effect, Effects, Op, Situation};
+use super::{Ask, Change, Effect, Effects, MachineState, Op};
 use crate::error::Error;
 use crate::sandbox::{Reason, State};
 
-impl Situation {
+impl MachineState {
     pub(super) fn expired(&mut self, deadline: Timestamp, effects: &mut Effects) {
         if self.timer() == Some(deadline) {
             let why = (Reason::SandboxExpired, "The sandbox's lifetime is over");

@@ -14,18 +14,18 @@ fn at(seconds: i64) -> Timestamp {
     START + SignedDuration::from_secs(seconds)
 }
 
-fn sandbox(timeout: Option<u64>) -> Situation {
+fn sandbox(timeout: Option<u64>) -> MachineState {
     let timeout = timeout.map(Duration::from_secs);
     let expires_at = timeout.and_then(|timeout| after(START, timeout));
-    Situation::new("box".parse().unwrap(), timeout, expires_at)
+    MachineState::new("box".parse().unwrap(), timeout, expires_at)
 }
 
 /// A sandbox that a restarted server found in its store.
-fn stored(state: State) -> Situation {
-    Situation {
+fn stored(state: State) -> MachineState {
+    MachineState {
         state,
         message: "could not be deleted yet".to_owned(),
-        creation: Creation::recorded(),
+        creation: CreationProgress::recorded(),
         ..sandbox(Some(600))
     }
 }
@@ -77,20 +77,23 @@ fn failed() -> Event {
 }
 
 /// Feeds events one after the other; the last step's effects.
-fn feed(mut situation: Situation, events: impl IntoIterator<Item = Event>) -> (Situation, Effects) {
+fn feed(
+    mut machine_state: MachineState,
+    events: impl IntoIterator<Item = Event>,
+) -> (MachineState, Effects) {
     let mut effects = Effects::new();
     for event in events {
-        effects = step(&mut situation, event);
+        effects = step(&mut machine_state, event);
     }
-    (situation, effects)
+    (machine_state, effects)
 }
 
 /// A creation whose record is durable and which the backend works on.
-fn recorded(timeout: Option<u64>) -> Situation {
+fn recorded(timeout: Option<u64>) -> MachineState {
     feed(sandbox(timeout), [Event::Begin, Event::Recorded(Ok(()))]).0
 }
 
-fn running() -> Situation {
+fn running() -> MachineState {
     feed(recorded(Some(600)), [made(START, false)]).0
 }
 

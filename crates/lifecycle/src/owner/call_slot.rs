@@ -28,10 +28,10 @@ pub(super) struct CallSlot {
 }
 
 /// What a call told.
-pub(super) enum Told {
-    ByCurrent(CallEvent),
+pub(super) enum CallMessage {
+    Current(CallEvent),
     /// By a call that was given up.
-    ByEarlier(CallEvent),
+    Superseded(CallEvent),
 }
 
 impl CallSlot {
@@ -59,13 +59,13 @@ impl CallSlot {
     }
 
     /// What the next report says. Safe to cancel.
-    pub(super) async fn report(&mut self) -> Told {
+    pub(super) async fn report(&mut self) -> CallMessage {
         let report = self.reports.recv().await;
         let CallReport { number, event } = report.expect("the slot itself holds a sender");
         if number == self.number {
-            Told::ByCurrent(event)
+            CallMessage::Current(event)
         } else {
-            Told::ByEarlier(event)
+            CallMessage::Superseded(event)
         }
     }
 
@@ -75,7 +75,7 @@ impl CallSlot {
     }
 
     /// The call under way may take no longer than this from now.
-    pub(super) fn hurry(&mut self, span: Duration) {
+    pub(super) fn shorten_deadline(&mut self, span: Duration) {
         let limit = Instant::now() + span;
         self.deadline = self.deadline.map(|deadline| deadline.min(limit));
     }

@@ -20,17 +20,17 @@ impl Owner {
                 if change == Change::Transition {
                     self.note_situation(EventKind::StateChanged);
                 }
-                self.keeper.save(self.published.record());
+                self.record_writer.save(self.published.record());
             }
             Effect::Repaired(message) => {
-                tracing::info!(sandbox_id = %self.situation.id, message, "repaired");
-                let reason = self.situation.reason.as_str();
+                tracing::info!(sandbox_id = %self.machine_state.id, message, "repaired");
+                let reason = self.machine_state.reason.as_str();
                 self.note(EventKind::Repaired, reason, message);
-                self.keeper.save(self.published.record());
+                self.record_writer.save(self.published.record());
             }
             Effect::Answer(ask, result) => self.answer(ask, result),
             Effect::ScheduleRetry => self.retry.schedule(),
-            Effect::Discard => calls::discard(self.shared.clone(), self.situation.id.clone()),
+            Effect::Discard => calls::discard(self.shared.clone(), self.machine_state.id.clone()),
             Effect::Forget => self.forget(),
         }
     }
@@ -41,10 +41,10 @@ impl Owner {
         if op == Op::Delete {
             span += grace;
         }
-        let call = self.call.begin(&self.shared, &self.situation.id, span);
+        let call = self.call.begin(&self.shared, &self.machine_state.id, span);
         match op {
             Op::Make { clean_first } => {
-                let Some(recipe) = self.keeper.recipe() else {
+                let Some(recipe) = self.record_writer.recipe() else {
                     // Only a damaged record lacks it.
                     return call.refuse_make(Error::Unsupported {
                         feature: Feature::DamagedRecord,
@@ -86,7 +86,7 @@ impl Owner {
             Ask::Resume => send_all(&mut self.waiting.resume, &result),
             Ask::Snapshot => {
                 if let Some(pending) = self.waiting.snapshot.take() {
-                    let missing = || Error::Busy(self.situation.id.clone());
+                    let missing = || Error::Busy(self.machine_state.id.clone());
                     let details = result.and_then(|()| pending.details.ok_or_else(missing));
                     let _ = pending.reply.send(details);
                 }
@@ -98,7 +98,7 @@ impl Owner {
                     Err(_) => send_all(&mut waiting, &result),
                     // An acknowledged deletion is never undone by a crash: the intent or the
                     // removal is durable first.
-                    Ok(()) => self.keeper.when_intent_durable(move |durable| {
+                    Ok(()) => self.record_writer.when_intent_durable(move |durable| {
                         send_all(&mut waiting, &durable);
                     }),
                 }
@@ -110,13 +110,13 @@ impl Owner {
         let Some(reply) = self.waiting.renew.take() else {
             return;
         };
-        let until = self.situation.expires_at;
-        let id = self.situation.id.clone();
+        let until = self.machine_state.expires_at;
+        let id = self.machine_state.id.clone();
         let until = move |()| until.ok_or(Error::NoExpiration(id));
         match result {
             Err(_) => drop(reply.send(result.and_then(until))),
             // An acknowledged renewal survives a crash.
-            Ok(()) => self.keeper.when_durable(move |durable| {
+            Ok(()) => self.record_writer.when_durable(move |durable| {
                 let _ = reply.send(durable.and_then(until));
             }),
         }
@@ -124,10 +124,10 @@ impl Owner {
 
     fn forget(&mut self) {
         self.is_forgotten = true;
-        self.shared.remove(&self.situation.id);
+        self.shared.remove(&self.machine_state.id);
         self.note_situation(EventKind::Deleted);
-        self.keeper.remove(self.published.record());
-        let gone = Error::NotFound(self.situation.id.clone());
+        self.record_writer.remove(self.published.record());
+        let gone = Error::NotFound(self.machine_state.id.clone());
         self.waiting.refuse_held(&gone);
         self.commands.close();
     }

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 use crate::error::Error;
-use crate::machine::Situation;
+use crate::machine::MachineState;
 use crate::metadata::{Asker, Metadata, Patch};
 use crate::sandbox::Sandbox;
 
@@ -40,9 +40,9 @@ impl Published {
         self.view.borrow().clone()
     }
 
-    /// Shows the situation, if clients can see a difference.
-    pub(super) fn update(&mut self, situation: &Situation, now: impl FnOnce() -> Timestamp) {
-        if situation.copy_to(&mut self.sandbox, now) {
+    /// Shows the machine_state, if clients can see a difference.
+    pub(super) fn update(&mut self, machine_state: &MachineState, now: impl FnOnce() -> Timestamp) {
+        if machine_state.copy_to(&mut self.sandbox, now) {
             self.show();
         }
     }

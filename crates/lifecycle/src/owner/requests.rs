@@ -14,17 +14,17 @@ use crate::sandbox::State;
 impl Owner {
     pub(super) fn on_command(&mut self, command: Command) {
         if self.is_forgotten {
-            return command.refuse(Error::NotFound(self.situation.id.clone()));
+            return command.refuse(Error::NotFound(self.machine_state.id.clone()));
         }
-        let must_wait = |ask| self.situation.must_wait(ask);
+        let must_wait = |ask| self.machine_state.must_wait(ask);
         match self.waiting.hold(command, must_wait) {
-            Some(Ok(command)) => self.obey(command),
-            Some(Err(command)) => command.refuse(Error::Busy(self.situation.id.clone())),
+            Some(Ok(command)) => self.handle(command),
+            Some(Err(command)) => command.refuse(Error::Busy(self.machine_state.id.clone())),
             None => {}
         }
     }
 
-    pub(super) fn obey(&mut self, command: Command) {
+    pub(super) fn handle(&mut self, command: Command) {
         match command {
             Command::Pause(reply) => {
                 self.waiting.pause.push(reply);
@@ -45,18 +45,18 @@ impl Owner {
             Command::Delete { reply, by } => {
                 self.waiting.delete.push(reply);
                 // A second wish writes nothing more.
-                if self.situation.state != State::Stopping {
-                    self.keeper.record(by);
+                if self.machine_state.state != State::Stopping {
+                    self.record_writer.record(by);
                 }
                 self.feed(Event::Delete);
-                self.hurry();
+                self.shorten_deadline();
             }
             Command::Renew { to, by, reply } => {
                 self.waiting.renew = Some(reply);
-                self.keeper.record(by.clone());
+                self.record_writer.record(by.clone());
                 self.renew(to, "Renewed");
                 if let Some(by) = by {
-                    self.keeper.unrecord(&by);
+                    self.record_writer.unrecord(&by);
                 }
             }
             Command::Touch => self.touch(),
@@ -65,20 +65,20 @@ impl Owner {
             Command::OutOfMemory => {
                 let message = "A process was killed because the sandbox ran out of memory";
                 self.note(EventKind::OutOfMemory, "OUT_OF_MEMORY", message);
-                self.keeper.save(self.published.record());
+                self.record_writer.save(self.published.record());
             }
         }
     }
 
     fn renew(&mut self, to: Timestamp, message: &str) {
-        let before = self.situation.expires_at;
+        let before = self.machine_state.expires_at;
         let now = self.shared.clock.now();
         self.feed(Event::Renew { to, now });
-        if self.situation.expires_at != before {
+        if self.machine_state.expires_at != before {
             let message = format!("{message} until {to}");
             self.note(EventKind::Renewed, "RENEWED", message);
             // The write of the new expiration is under way without the event.
-            self.keeper.save(self.published.record());
+            self.record_writer.save(self.published.record());
         }
     }
 
@@ -87,7 +87,7 @@ impl Owner {
         let now = self.shared.clock.now();
         let idle_timeout = self.published.record().renew_on_access;
         let until = idle_timeout.and_then(|idle_timeout| after(now, idle_timeout));
-        if let (Some(until), Some(expires_at)) = (until, self.situation.expires_at)
+        if let (Some(until), Some(expires_at)) = (until, self.machine_state.expires_at)
             && until > expires_at
         {
             self.renew(until, "Renewed by access");
@@ -95,15 +95,15 @@ impl Owner {
     }
 
     fn patch(&mut self, patch: Patch, by: Option<AuditContext>, reply: Asker) {
-        if self.situation.state == State::Stopping {
-            let _ = reply.send(Err(Error::NotFound(self.situation.id.clone())));
+        if self.machine_state.state == State::Stopping {
+            let _ = reply.send(Err(Error::NotFound(self.machine_state.id.clone())));
             return;
         }
         let message = "Metadata changed";
         self.note(EventKind::MetadataChanged, "METADATA_CHANGED", message);
-        self.keeper.record(by);
-        let version = self.keeper.next_version();
+        self.record_writer.record(by);
+        let version = self.record_writer.next_version();
         self.published.patch_metadata(version, patch, reply);
-        self.keeper.save(self.published.record());
+        self.record_writer.save(self.published.record());
     }
 }

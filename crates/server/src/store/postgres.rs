@@ -10,7 +10,7 @@ use std::time::Duration;
 use api::id::SandboxId;
 use jiff::Timestamp;
 use lifecycle::event::{AuditEntry, AuditQuery, Event, EventId};
-use lifecycle::store::{Batch, Contents, Error, KeyRecord, Outcome, Write};
+use lifecycle::store::{Batch, BatchOutcome, Contents, Error, KeyRecord, Write};
 use secrecy::{ExposeSecret, SecretString};
 use sqlx::postgres::{PgConnectOptions, PgPool, PgPoolOptions};
 use sqlx::{ConnectOptions, Connection as _};

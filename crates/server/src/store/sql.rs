@@ -99,19 +99,19 @@ macro_rules! sql_store {
                 Ok(event)
             }
 
-            async fn write_all(&self, batches: &[Batch]) -> Result<Vec<Outcome>, sqlx::Error> {
+            async fn write_all(&self, batches: &[Batch]) -> Result<Vec<BatchOutcome>, sqlx::Error> {
                 let mut transaction = self.pool.begin_with($begin).await?;
                 let mut outcomes = Vec::with_capacity(batches.len());
                 for batch in batches {
                     // Claims come first: a batch that is refused has written nothing yet.
                     match taken_key(&mut transaction, batch).await? {
-                        Some(used) => outcomes.push(Outcome::KeyTaken(used)),
+                        Some(used) => outcomes.push(BatchOutcome::KeyTaken(used)),
                         None => {
                             let mut numbers = Vec::new();
                             for write in &batch.writes {
                                 put(&mut transaction, write, &mut numbers).await?;
                             }
-                            outcomes.push(Outcome::Written(numbers));
+                            outcomes.push(BatchOutcome::Written(numbers));
                         }
                     }
                 }
@@ -270,7 +270,7 @@ macro_rules! sql_store {
                 })
             }
 
-            async fn apply(&self, batches: &[Batch]) -> Result<Vec<Outcome>, Error> {
+            async fn apply(&self, batches: &[Batch]) -> Result<Vec<BatchOutcome>, Error> {
                 self.write_all(batches)
                     .await
                     .map_err(|e| $fail(self, "write", &e))

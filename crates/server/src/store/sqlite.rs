@@ -17,7 +17,7 @@ use std::time::Duration;
 use api::id::SandboxId;
 use jiff::Timestamp;
 use lifecycle::event::{AuditEntry, AuditQuery, Event, EventId};
-use lifecycle::store::{Batch, Contents, Error, KeyRecord, Outcome, Write};
+use lifecycle::store::{Batch, BatchOutcome, Contents, Error, KeyRecord, Write};
 use sqlx::Connection as _;
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use lifecycle::event::{Event, EventKind};
 use lifecycle::fake::{Backend, Clock};
-use lifecycle::store::{Batch, Contents, Outcome, SandboxRecord, Store, Write};
+use lifecycle::store::{Batch, BatchOutcome, Contents, SandboxRecord, Store, Write};
 use lifecycle::{Caller, Config, ControlPlane, CreateRequest};
 
 pub(super) const NOW: Timestamp = Timestamp::constant(1_800_000_000, 123_456_000);
@@ -57,7 +57,7 @@ pub(super) fn event(record: &SandboxRecord, message: &str) -> Event {
 /// One batch that must be written; the numbers of its events.
 pub(super) async fn write(store: &dyn Store, writes: Vec<Write>) -> Vec<i64> {
     match &store.apply(&[Batch { writes }]).await.unwrap()[..] {
-        [Outcome::Written(numbers)] => numbers.clone(),
+        [BatchOutcome::Written(numbers)] => numbers.clone(),
         other => panic!("{other:?}"),
     }
 }

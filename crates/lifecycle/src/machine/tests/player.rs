@@ -55,7 +55,7 @@ enum Stored {
 
 #[derive(Debug)]
 pub(super) struct Player {
-    situation: Situation,
+    machine_state: MachineState,
     clock: i64,
     asked: Vec<Ask>,
     stored: Stored,
@@ -73,9 +73,9 @@ pub(super) struct Player {
 }
 
 impl Player {
-    fn new(situation: Situation) -> Player {
+    fn new(machine_state: MachineState) -> Player {
         Player {
-            situation,
+            machine_state,
             clock: 0,
             asked: vec![],
             stored: Stored::Yes,
@@ -106,7 +106,7 @@ impl Player {
     /// A sandbox that an earlier server left.
     pub(super) fn restored(state: State) -> Player {
         let mut player = Player::new(stored(state));
-        player.timer = player.situation.timer();
+        player.timer = player.machine_state.timer();
         player.feed(Event::Restored);
         player
     }
@@ -122,9 +122,9 @@ impl Player {
     }
 
     fn feed(&mut self, event: Event) {
-        let before = self.situation.clone();
+        let before = self.machine_state.clone();
         let told = format!("{event:?}");
-        let effects = step(&mut self.situation, event);
+        let effects = step(&mut self.machine_state, event);
         self.is_saved = false;
         for effect in &effects {
             self.carry_out(effect, &told);
@@ -172,8 +172,8 @@ impl Player {
         self.asked.remove(place.unwrap());
     }
 
-    fn check(&self, before: &Situation, event: &str) {
-        let now = &self.situation;
+    fn check(&self, before: &MachineState, event: &str) {
+        let now = &self.machine_state;
         if before.state.has_ended() {
             let is_left_by_deletion = now.state == State::Stopping;
             assert!(
@@ -201,7 +201,7 @@ impl Player {
     }
 
     fn check_creation(&self, event: &str) {
-        let now = &self.situation;
+        let now = &self.machine_state;
         let is_pending = now.state == State::Pending && !self.is_forgotten;
         let is_making = matches!(self.call, Some(Op::Make { .. }));
         let is_unanswered = self.asked.contains(&Ask::Create);
@@ -240,7 +240,7 @@ impl Player {
         self.clock += 1;
         let is_making = matches!(self.call, Some(Op::Make { .. }));
         match action {
-            Move::Ask(ask) if self.situation.must_wait(ask) => {}
+            Move::Ask(ask) if self.machine_state.must_wait(ask) => {}
             Move::Ask(ask) => {
                 self.asked.push(ask);
                 let (to, now) = (at(self.clock + 700), at(self.clock));
@@ -276,9 +276,9 @@ impl Player {
                 self.feed(Event::PullNeeded);
             }
             Move::PullProgress(percent) if is_making => {
-                let before = self.situation.state;
+                let before = self.machine_state.state;
                 self.feed(Event::PullProgress { percent });
-                assert_eq!(self.situation.state, before);
+                assert_eq!(self.machine_state.state, before);
             }
             Move::PullNeeded | Move::PullProgress(_) => {}
             Move::AnswerDue if self.is_new => {
@@ -305,7 +305,7 @@ impl Player {
     /// What a call that was given up still makes, the owner task takes back.
     fn time_out(&mut self) {
         let is_given_up = self.call.take().is_some();
-        if is_given_up || self.situation.op.is_some() {
+        if is_given_up || self.machine_state.op.is_some() {
             self.feed(Event::OpTimedOut(down()));
         }
     }
@@ -360,7 +360,7 @@ impl Player {
             if self.is_forgotten {
                 break;
             }
-            assert_eq!(self.situation.state, State::Stopping);
+            assert_eq!(self.machine_state.state, State::Stopping);
             match self.call {
                 Some(Op::Inspect) => self.look(5),
                 _ => self.finish(true),
@@ -370,7 +370,7 @@ impl Player {
         assert!(self.asked.is_empty(), "somebody still waits: {self:?}");
         // The store may answer after the end, and nothing comes of it.
         for result in [Ok(()), Err(full())] {
-            let late = step(&mut self.situation.clone(), Event::Recorded(result));
+            let late = step(&mut self.machine_state.clone(), Event::Recorded(result));
             assert!(late.is_empty(), "{late:?} after the end");
         }
     }

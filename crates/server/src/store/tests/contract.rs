@@ -3,7 +3,7 @@
 use api::id::{SandboxId, SnapshotId};
 use jiff::SignedDuration;
 use lifecycle::event::{AuditEntry, AuditQuery};
-use lifecycle::store::{Batch, KeyRecord, Outcome, Store, Write};
+use lifecycle::store::{Batch, BatchOutcome, KeyRecord, Store, Write};
 use lifecycle::{Snapshot, SnapshotState};
 use secrecy::ExposeSecret;
 
@@ -143,10 +143,10 @@ async fn keys(store: &dyn Store) {
         .await
         .unwrap();
     let first: SandboxId = "first".parse().unwrap();
-    assert!(matches!(&outcomes[1], Outcome::KeyTaken(used) if used.sandbox_id == first));
+    assert!(matches!(&outcomes[1], BatchOutcome::KeyTaken(used) if used.sandbox_id == first));
     assert!(matches!(
         (&outcomes[0], &outcomes[2]),
-        (Outcome::Written(_), Outcome::Written(_))
+        (BatchOutcome::Written(_), BatchOutcome::Written(_))
     ));
     assert_eq!(names(&store.load().await.unwrap()), ["kept"]);
     // An expired use gives way, a released one too.

@@ -2,7 +2,7 @@
 
 use std::process::Stdio;
 
-use lifecycle::store::{Batch, Outcome, Store, Write};
+use lifecycle::store::{Batch, BatchOutcome, Store, Write};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::process::Command;
 
@@ -32,7 +32,7 @@ async fn writer() {
             }])
             .await
             .unwrap();
-        let Outcome::Written(numbers) = &outcomes[0] else {
+        let BatchOutcome::Written(numbers) = &outcomes[0] else {
             panic!("{outcomes:?}")
         };
         println!("acknowledged {}", numbers[4]);

@@ -16,7 +16,7 @@ use crate::event::{Event, EventKind};
 use crate::journal::Journal;
 use crate::recipe::Recipe;
 use crate::sandbox::{Sandbox, State};
-use crate::store::{self, Batch, KeyRecord, Outcome, SandboxRecord, Write};
+use crate::store::{self, Batch, BatchOutcome, KeyRecord, SandboxRecord, Write};
 
 /// Events kept for a store that does not take them; the oldest go first.
 const EVENTS: usize = 64;
@@ -44,7 +44,7 @@ struct Waiting {
     waiter: Waiter,
 }
 
-pub(crate) struct Keeper {
+pub(crate) struct RecordWriter {
     journal: Journal,
     id: SandboxId,
     /// How to make it. Holds secrets of the request, so it is written only while it is needed.
@@ -56,7 +56,7 @@ pub(crate) struct Keeper {
     /// The requests whose changes the next write keeps.
     audits: Vec<AuditContext>,
     saving_audits: Vec<AuditContext>,
-    saving: Option<BoxFuture<'static, Result<Outcome, Error>>>,
+    saving: Option<BoxFuture<'static, Result<BatchOutcome, Error>>>,
     /// Counts changes; a write covers all changes up to its number.
     version: u64,
     saving_version: u64,
@@ -70,14 +70,14 @@ pub(crate) struct Keeper {
     has_failed: bool,
 }
 
-impl Keeper {
+impl RecordWriter {
     pub(crate) fn new(
         journal: Journal,
         id: SandboxId,
         recipe: Option<Recipe>,
         is_new: bool,
-    ) -> Keeper {
-        Keeper {
+    ) -> RecordWriter {
+        RecordWriter {
             journal,
             id,
             recipe,
@@ -220,8 +220,8 @@ impl Keeper {
         };
         self.saving = None;
         let result = match result {
-            Ok(Outcome::Written(_)) => Ok(()),
-            Ok(Outcome::KeyTaken(_)) => Err(Error::KeyConflict),
+            Ok(BatchOutcome::Written(_)) => Ok(()),
+            Ok(BatchOutcome::KeyTaken(_)) => Err(Error::KeyConflict),
             Err(error) => Err(error),
         };
         let is_first = matches!(self.first, First::Unknown);
