@@ -24,7 +24,7 @@ use crate::browser::Browser;
 use crate::display::{Display, Session};
 use crate::error::{Error, Result};
 use crate::limits::{BODY_BYTES_MAX, CLIPBOARD_OWNER_MAX, X_ANSWER_MAX};
-use crate::picture::{Format, Frame, Frames, Wish};
+use crate::picture::{Format, Frame, Frames, ScreenshotOptions};
 use crate::recording::{Order, Recording, Recordings};
 use crate::still::{self, Still, Stillness};
 use crate::vnc::{self, Vnc};
@@ -245,15 +245,15 @@ impl Taken {
     }
 }
 
-async fn take(desk: &Arc<Desk>, wish: Wish) -> Result<Taken> {
-    let quality = wish.quality()?;
+async fn take(desk: &Arc<Desk>, options: ScreenshotOptions) -> Result<Taken> {
+    let quality = options.quality()?;
     let (region, size, format, bytes) = desk
         .display
         .run(move |session| {
-            let region = wish.region(session.size()?)?;
-            let (width, height) = wish.size(region)?;
+            let region = options.region(session.size()?)?;
+            let (width, height) = options.size(region)?;
             let mut pixels = capture::pixels(session, region)?;
-            if wish.cursor {
+            if options.cursor {
                 pixels.draw(&capture::cursor(session)?, region);
             }
             if (width, height) != (pixels.width, pixels.height) {
@@ -262,8 +262,8 @@ async fn take(desk: &Arc<Desk>, wish: Wish) -> Result<Taken> {
             Ok((
                 region,
                 (width, height),
-                wish.format,
-                pixels.encode(wish.format, quality)?,
+                options.format,
+                pixels.encode(options.format, quality)?,
             ))
         })
         .await?;
@@ -274,25 +274,25 @@ async fn take(desk: &Arc<Desk>, wish: Wish) -> Result<Taken> {
     })
 }
 
-async fn screenshot(State(desk): Shared, wish: Query_<Wish>) -> Result<Response> {
-    let Query(wish) = read(wish)?;
-    Ok(take(&desk, wish).await?.raw())
+async fn screenshot(State(desk): Shared, options: Query_<ScreenshotOptions>) -> Result<Response> {
+    let Query(options) = read(options)?;
+    Ok(take(&desk, options).await?.raw())
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Todo {
+struct ActionsRequest {
     actions: Vec<Action>,
     /// Whose coordinates these are: a picture's number, 0 for the screen, the last picture by default.
     picture: Option<u64>,
-    then: Option<Then>,
+    then: Option<FollowUp>,
 }
 
 #[derive(Deserialize)]
 #[serde(untagged)]
-enum Then {
-    Word(Screenshot),
-    Wish(Box<ThenWish>),
+enum FollowUp {
+    Name(Screenshot),
+    Options(Box<FollowUpScreenshot>),
 }
 
 #[derive(Deserialize)]
@@ -303,7 +303,7 @@ enum Screenshot {
 
 #[derive(Deserialize, Default)]
 #[serde(deny_unknown_fields)]
-struct ThenWish {
+struct FollowUpScreenshot {
     region: Option<String>,
     max_edge: Option<u16>,
     #[serde(default)]
@@ -325,7 +325,7 @@ struct PictureBody {
 }
 
 #[derive(Serialize)]
-struct Done {
+struct ActionsResponse {
     cursor: Place,
     #[serde(skip_serializing_if = "Option::is_none")]
     still: Option<Stillness>,
@@ -335,14 +335,18 @@ struct Done {
 
 /// Does a list of actions, and answers with a picture when one is asked for: in JSON, or as it is when
 /// the caller accepts pictures.
-async fn actions(State(desk): Shared, headers: HeaderMap, todo: Body_<Todo>) -> Result<Response> {
-    let Json(todo) = read(todo)?;
-    let then = todo.then.map(|then| match then {
-        Then::Word(Screenshot::Screenshot) => Box::default(),
-        Then::Wish(wish) => wish,
+async fn actions(
+    State(desk): Shared,
+    headers: HeaderMap,
+    request: Body_<ActionsRequest>,
+) -> Result<Response> {
+    let Json(request) = read(request)?;
+    let then = request.then.map(|then| match then {
+        FollowUp::Name(Screenshot::Screenshot) => Box::default(),
+        FollowUp::Options(options) => options,
     });
-    // A wrong wish is told before anything is done.
-    let wish = then.as_ref().map(|then| Wish {
+    // Wrong options are refused before anything is done.
+    let options = then.as_ref().map(|then| ScreenshotOptions {
         region: then.region.clone(),
         max_edge: then.max_edge,
         format: then.format,
@@ -350,23 +354,23 @@ async fn actions(State(desk): Shared, headers: HeaderMap, todo: Body_<Todo>) -> 
         cursor: then.cursor,
     });
     let size = desk.display.run(|session| session.size()).await?;
-    if let Some(wish) = &wish {
-        wish.quality()?;
-        wish.size(wish.region(size)?)?;
+    if let Some(options) = &options {
+        options.quality()?;
+        options.size(options.region(size)?)?;
     }
     let times = then
         .as_ref()
         .and_then(|then| then.still)
         .map(|still| still.times())
         .transpose()?;
-    let frame = desk.frames.find(todo.picture, size)?;
-    desk.hands.perform(&todo.actions, frame).await?;
+    let frame = desk.frames.find(request.picture, size)?;
+    desk.hands.perform(&request.actions, frame).await?;
     let still = match times {
         Some((quiet, timeout)) => Some(stillness(&desk, quiet, timeout).await?),
         None => None,
     };
-    let taken = match wish {
-        Some(wish) => Some(take(&desk, wish).await?),
+    let taken = match options {
+        Some(options) => Some(take(&desk, options).await?),
         None => None,
     };
     let wants_bytes = headers
@@ -383,7 +387,7 @@ async fn actions(State(desk): Shared, headers: HeaderMap, todo: Body_<Todo>) -> 
         format: taken.format,
         data: STANDARD.encode(&taken.bytes),
     });
-    Ok(Json(Done {
+    Ok(Json(ActionsResponse {
         cursor,
         still,
         picture,

@@ -42,7 +42,7 @@ impl Format {
 /// What a caller wants to see.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(crate) struct Wish {
+pub(crate) struct ScreenshotOptions {
     /// `x,y,width,height` on the screen; all of it when left out.
     pub(crate) region: Option<String>,
     /// The longest edge of the picture; larger ones are made smaller.
@@ -56,7 +56,7 @@ pub(crate) struct Wish {
     pub(crate) cursor: bool,
 }
 
-impl Wish {
+impl ScreenshotOptions {
     /// The region on a screen of this size.
     pub(crate) fn region(&self, (width, height): (u16, u16)) -> Result<Region> {
         let Some(text) = &self.region else {
@@ -342,14 +342,14 @@ impl Frames {
 mod tests {
     use super::*;
 
-    fn wish(text: &str) -> Wish {
+    fn options(text: &str) -> ScreenshotOptions {
         serde_json::from_str(text).unwrap()
     }
 
     #[test]
     fn a_region_must_lie_on_the_screen() {
         let screen = (100, 50);
-        let good = wish(r#"{"region": "10, 20, 30, 30"}"#)
+        let good = options(r#"{"region": "10, 20, 30, 30"}"#)
             .region(screen)
             .unwrap();
         assert_eq!(
@@ -372,9 +372,9 @@ mod tests {
             "0,0,65535,65535",
             "a,b,c,d",
         ] {
-            let error = Wish {
+            let error = ScreenshotOptions {
                 region: Some(bad.to_owned()),
-                ..Wish::default()
+                ..ScreenshotOptions::default()
             }
             .region(screen)
             .unwrap_err();
@@ -391,15 +391,15 @@ mod tests {
             height: 800,
         };
         assert_eq!(
-            wish(r#"{"max_edge": 640}"#).size(region).unwrap(),
+            options(r#"{"max_edge": 640}"#).size(region).unwrap(),
             (640, 400)
         );
         assert_eq!(
-            wish(r#"{"max_edge": 5000}"#).size(region).unwrap(),
+            options(r#"{"max_edge": 5000}"#).size(region).unwrap(),
             (1280, 800)
         );
-        assert_eq!(wish(r#"{"max_edge": 1}"#).size(region).unwrap(), (1, 1));
-        assert!(wish(r#"{"max_edge": 0}"#).size(region).is_err());
+        assert_eq!(options(r#"{"max_edge": 1}"#).size(region).unwrap(), (1, 1));
+        assert!(options(r#"{"max_edge": 0}"#).size(region).is_err());
     }
 
     #[test]

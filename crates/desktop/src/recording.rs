@@ -22,7 +22,7 @@ use crate::limits::{
     RECORDING_BYTES_MAX, RECORDING_FPS_MAX, RECORDING_TIME_MAX, RECORDINGS_KEPT_MAX,
     RECORDINGS_MAX, X_ANSWER_MAX,
 };
-use crate::picture::{Format, Region, Wish};
+use crate::picture::{Format, Region, ScreenshotOptions};
 use crate::still;
 
 const FPS_DEFAULT: u8 = 10;
@@ -121,13 +121,13 @@ impl Recordings {
                 RECORDING_TIME_MAX.as_secs()
             )));
         }
-        let wish = Wish {
+        let options = ScreenshotOptions {
             max_edge: order.max_edge,
             quality: order.quality,
             format: Format::Jpeg,
-            ..Wish::default()
+            ..ScreenshotOptions::default()
         };
-        let quality = wish.quality()?;
+        let quality = options.quality()?;
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let running = entries
             .values()
@@ -139,8 +139,8 @@ impl Recordings {
             )));
         }
         let session = display.open()?;
-        let region = wish.region(session.size()?)?;
-        let (width, height) = wish.size(region)?;
+        let region = options.region(session.size()?)?;
+        let (width, height) = options.size(region)?;
         let id = uuid::Uuid::now_v7().simple().to_string();
         let path = self.directory.join(format!("{id}.avi"));
         let film = self.create(&path, width, height, fps)?;
