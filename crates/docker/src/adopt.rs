@@ -32,7 +32,7 @@ pub(crate) async fn adopt(
     let kept = match labels.directory.as_str() {
         "" => None,
         path => directory::read(Path::new(path)).unwrap_or_else(|error| {
-            tracing::warn!(sandbox_id = %id, %error, "what was kept of a sandbox cannot be read");
+            tracing::warn!(sandbox_id = %id, error = %api::error_chain(&error), "what was kept of a sandbox cannot be read");
             None
         }),
     };

@@ -264,8 +264,8 @@ async fn start(
         None => Reach::Address(inside_address(shared, sandbox).await?),
     };
     let _ = sandbox.reach.set(reach);
-    let (keeper, id, token) = (shared.clone(), spec.id.clone(), spec.access_token.clone());
-    let noted = tokio::task::spawn_blocking(move || keeper.layout.finish(&id, &token, started_at));
+    let (held, id, token) = (shared.clone(), spec.id.clone(), spec.access_token.clone());
+    let noted = tokio::task::spawn_blocking(move || held.layout.finish(&id, &token, started_at));
     let noted = noted
         .await
         .map_err(|panic| Error::Internal(panic.to_string()))?;

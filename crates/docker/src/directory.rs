@@ -51,7 +51,7 @@ struct Record {
 }
 
 /// What was kept of a sandbox.
-pub(crate) struct Kept {
+pub(crate) struct StoredSandbox {
     pub(crate) token: SecretString,
     pub(crate) started_at: Option<Timestamp>,
     pub(crate) control: Option<OwnedFd>,
@@ -206,13 +206,13 @@ pub(crate) fn control_of(directory: &Path) -> io::Result<OwnedFd> {
 }
 
 /// What is kept in the directory of a sandbox; `None` when there is no such directory.
-pub(crate) fn read(directory: &Path) -> io::Result<Option<Kept>> {
+pub(crate) fn read(directory: &Path) -> io::Result<Option<StoredSandbox>> {
     let record = match fs::read(directory.join(RECORD)) {
         Ok(bytes) => serde_json::from_slice::<Record>(&bytes)?,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(error),
     };
-    Ok(Some(Kept {
+    Ok(Some(StoredSandbox {
         token: SecretString::from(record.token),
         started_at: record.started_at,
         control: control_of(directory).ok(),

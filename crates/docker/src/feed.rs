@@ -57,11 +57,11 @@ pub(crate) async fn follow(
             () = stop.cancelled() => return,
             ended = drain(&shared, &mut stream) => ended,
         };
-        let Some(keeper) = shared.upgrade() else {
+        let Some(held) = shared.upgrade() else {
             return;
         };
-        keeper.images.fed(false);
-        drop(keeper);
+        held.images.fed(false);
+        drop(held);
         tracing::warn!(
             reason = ended,
             "the engine's events ended; waiting for it to come back"
@@ -99,12 +99,12 @@ async fn reconnect(
         }
         wait = (wait * 2).min(RETRY_MAX);
         let stream = events(engine, Timestamp::now());
-        let keeper = shared.upgrade()?;
-        match sync(&keeper).await {
+        let held = shared.upgrade()?;
+        match sync(&held).await {
             Ok(()) => {
                 tracing::info!("the engine is back");
-                keeper.images.fed(true);
-                keeper.sandboxes.tell(Event::Resync);
+                held.images.fed(true);
+                held.sandboxes.tell(Event::Resync);
                 return Some(stream);
             }
             Err(failure) => {

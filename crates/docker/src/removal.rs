@@ -118,8 +118,8 @@ async fn is_ours(shared: &Shared, container: &str, id: &SandboxId) -> Result<boo
 
 /// Removes what is kept of a sandbox on the host.
 pub(crate) async fn forget_directory(shared: &Arc<Shared>, id: &SandboxId) {
-    let (keeper, of) = (shared.clone(), id.clone());
-    let removed = tokio::task::spawn_blocking(move || keeper.layout.remove(&of)).await;
+    let (held, of) = (shared.clone(), id.clone());
+    let removed = tokio::task::spawn_blocking(move || held.layout.remove(&of)).await;
     if let Ok(Err(error)) = removed {
         tracing::warn!(sandbox_id = %id, error = %api::error_chain(&error), "the directory of a deleted sandbox remains");
     }

@@ -222,7 +222,7 @@ async fn start_entrypoint(
     }
 }
 
-/// Where the entrypoint writes: the log descriptor, a pipe to the keeper of a log file, or
+/// Where the entrypoint writes: the log descriptor, a pipe to whoever writes the log file, or
 /// the daemon's own output.
 fn log_descriptors(
     options: &Options,

@@ -186,7 +186,7 @@ impl Drop for Staged {
         // A large tree takes a while, and this may be a thread that must not wait.
         tokio::task::spawn_blocking(move || {
             if let Err(error) = copy::remove_tree(&path) {
-                tracing::warn!(path = %path.display(), %error, "a staged directory is left over");
+                tracing::warn!(path = %path.display(), error = %api::error_chain(&error), "a staged directory is left over");
             }
         });
     }

@@ -33,16 +33,16 @@ pub enum Error {
     Io {
         /// What was being done.
         action: String,
-        /// Why.
+        /// The operating system's error.
         #[source]
         source: io::Error,
     },
     /// The address is taken or not ours.
     #[error("cannot listen on {address}; is another server running?")]
     Listen {
-        /// Where.
+        /// The address from the configuration.
         address: SocketAddr,
-        /// Why.
+        /// What `bind(2)` or `listen(2)` answered.
         #[source]
         source: io::Error,
     },

@@ -129,7 +129,7 @@ pub enum ClientMessage {
     },
     /// Send a signal to the foreground process group.
     Signal {
-        /// Which.
+        /// `SIGINT`, `SIGTERM` and the like.
         signal: Signal,
     },
     /// The window has a new size.

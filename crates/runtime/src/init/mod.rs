@@ -108,7 +108,12 @@ fn build(context: &InitContext, request: &Request, descriptors: &Descriptors) ->
 }
 
 /// The last steps; returns why they failed.
-fn execute(context: &InitContext, kept: &Kept, text: &ProgramText, key: u64) -> InitFailure {
+fn execute(
+    context: &InitContext,
+    kept: &OpenDescriptors,
+    text: &ProgramText,
+    key: u64,
+) -> InitFailure {
     let confined = rustix::thread::set_no_new_privs(true).and_then(|()| confine_files(context));
     if let Err(errno) = confined {
         return InitFailure::new(Step::Landlock, errno, "");
@@ -254,7 +259,7 @@ fn find_entrypoint(request: &Request) -> Outcome {
 }
 
 /// What is open when the program starts, besides the standard three and execd's three.
-struct Kept {
+struct OpenDescriptors {
     program: OwnedFd,
     report: OwnedFd,
     listeners: OwnedFd,
@@ -273,7 +278,7 @@ fn arrange_descriptors(
     context: &InitContext,
     descriptors: &Descriptors,
     report: BorrowedFd<'_>,
-) -> Outcome<Kept> {
+) -> Outcome<OpenDescriptors> {
     let step = at_step(Step::Descriptors);
     // The sources may stand where a target goes, so all are first copied out of the way.
     let aside = |descriptor: BorrowedFd<'_>| {
@@ -302,7 +307,7 @@ fn arrange_descriptors(
     }
     drop((null, log, listen, token, program, report, listeners));
     sys::close_from(FIRST_CLOSED).map_err(&step)?;
-    Ok(Kept {
+    Ok(OpenDescriptors {
         program: sys::take_inherited(PROGRAM_FD),
         report: sys::take_inherited(REPORT_FD),
         listeners: sys::take_inherited(LISTENERS_FD),

@@ -58,7 +58,7 @@ pub(super) enum End {
 }
 
 /// Why a connection gives nothing more.
-enum Stop {
+enum ConnectionEnd {
     End(End),
     /// It broke; perhaps it can be made again.
     Lost(Error),
@@ -107,10 +107,10 @@ impl<'a> Visit<'a> {
         let (mut input, mut output) = connection.split();
         loop {
             let error = match self.carry(&mut input, &mut output).await {
-                Stop::End(end) => return Ok(end),
-                Stop::Refused(error) => return Err(error),
-                Stop::Lost(error) if self.fruitless >= FRUITLESS_MAX => return Err(error),
-                Stop::Lost(error) => error,
+                ConnectionEnd::End(end) => return Ok(end),
+                ConnectionEnd::Refused(error) => return Err(error),
+                ConnectionEnd::Lost(error) if self.fruitless >= FRUITLESS_MAX => return Err(error),
+                ConnectionEnd::Lost(error) => error,
             };
             self.fruitless += 1;
             match self.reconnect(error).await? {
@@ -120,7 +120,11 @@ impl<'a> Visit<'a> {
         }
     }
 
-    async fn carry(&mut self, input: &mut TerminalInput, output: &mut TerminalOutput) -> Stop {
+    async fn carry(
+        &mut self,
+        input: &mut TerminalInput,
+        output: &mut TerminalOutput,
+    ) -> ConnectionEnd {
         // Before any key, so that whatever the keys start finds the right size.
         resize(input).await;
         let unsent = std::mem::take(&mut self.unsent);
@@ -132,8 +136,8 @@ impl<'a> Visit<'a> {
                 event = output.next() => {
                     let event = match event {
                         Some(Ok(event)) => event,
-                        Some(Err(error)) => return Stop::Lost(error.into()),
-                        None => return Stop::Lost(closed("the other side went away")),
+                        Some(Err(error)) => return ConnectionEnd::Lost(error.into()),
+                        None => return ConnectionEnd::Lost(closed("the other side went away")),
                     };
                     if let Some(stop) = self.show(event) {
                         return stop;
@@ -149,10 +153,10 @@ impl<'a> Visit<'a> {
                     if let Some(end) = end {
                         // The other side may have gone first, and that is as good.
                         let _ = input.close().await;
-                        return Stop::End(end);
+                        return ConnectionEnd::End(end);
                     }
                 }
-                code = self.interrupts.next() => return Stop::End(End::HungUp(code)),
+                code = self.interrupts.next() => return ConnectionEnd::End(End::HungUp(code)),
                 _ = self.resized.recv() => resize(input).await,
             }
         }
@@ -169,7 +173,7 @@ impl<'a> Visit<'a> {
     }
 
     /// Shows what came; why nothing more comes, when it was that.
-    fn show(&mut self, event: TerminalEvent) -> Option<Stop> {
+    fn show(&mut self, event: TerminalEvent) -> Option<ConnectionEnd> {
         let bytes = match event {
             TerminalEvent::Output(bytes) | TerminalEvent::ErrorOutput(bytes) => {
                 self.offset += bytes.len() as u64;
@@ -180,26 +184,32 @@ impl<'a> Visit<'a> {
                 bytes
             }
             TerminalEvent::Exit { code, signal } => {
-                return Some(Stop::End(End::Exit(shell_code(code, signal))));
+                return Some(ConnectionEnd::End(End::Exit(shell_code(code, signal))));
             }
             TerminalEvent::Closed {
                 code: Some(TAKEN_OVER),
                 ..
-            } => return Some(Stop::End(End::TakenOver)),
+            } => return Some(ConnectionEnd::End(End::TakenOver)),
             TerminalEvent::Closed {
                 code: Some(CLOSED_NORMALLY | CLOSED_FOR_AN_ERROR),
                 reason,
-            } => return Some(Stop::Refused(closed(&reason))),
-            TerminalEvent::Closed { reason, .. } => return Some(Stop::Lost(closed(&reason))),
+            } => return Some(ConnectionEnd::Refused(closed(&reason))),
+            TerminalEvent::Closed { reason, .. } => {
+                return Some(ConnectionEnd::Lost(closed(&reason)));
+            }
             TerminalEvent::Refused { code, message } => {
-                return Some(Stop::Refused(closed(&format!("{message} ({code})"))));
+                return Some(ConnectionEnd::Refused(closed(&format!(
+                    "{message} ({code})"
+                ))));
             }
             _ => return None,
         };
         self.fruitless = 0;
         let mut out = io::stdout().lock();
         let written = out.write_all(&bytes).and_then(|()| out.flush());
-        written.is_err().then_some(Stop::End(End::HungUp(HUNG_UP)))
+        written
+            .is_err()
+            .then_some(ConnectionEnd::End(End::HungUp(HUNG_UP)))
     }
 
     /// Connects again from where the output broke off. Keys are kept until then, and may say that
