@@ -68,6 +68,10 @@ test-environments: build ## The images browser, desktop, vscode, agents and rl i
 	cargo build --release --locked -p desktop
 	tests/environments/run
 
+.PHONY: test-integrations
+test-integrations: build ## Agent frameworks, as published and with our adapters, at a real server. Installs them (3 GB, root).
+	tests/integrations/run
+
 .PHONY: bench-desktop
 bench-desktop: ## Screenshots and actions of the desktop helper beside scrot and xdotool.
 	cargo build --release --locked -p desktop

@@ -2,12 +2,18 @@
 
 import io
 import os
+import re
+import subprocess
+import sys
+import textwrap
 import time
+from pathlib import Path
 
 import pytest
-from conftest import EDITOR, Environment
+from conftest import EDITOR, KEY, Environment
 from PIL import Image
 
+EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 WANTED = os.environ["OSB_TEST_IMAGES"].split()
 
 
@@ -61,6 +67,20 @@ def test_every_agent_runs(environment):
         said = environment.run(f"{command} --version 2>&1; echo code $?")
         assert said.rstrip().endswith("code 0") and any(c.isdigit() for c in said), (command, said)
     assert environment.run("node --version").startswith("v24.")
+
+
+@needs("agents")
+@pytest.mark.parametrize("name", ["claude-code", "codex-cli", "gemini-cli", "qwen-code", "kimi-cli"])
+def test_an_agent_does_what_its_model_asks_for(server, name):
+    """The example runs the agent in a sandbox, beside a fake model that asks for one command."""
+    program = EXAMPLES / name / "main.py"
+    # A key of whoever runs the tests would ask a real model.
+    environment = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_AUTH_TOKEN"))}
+    ran = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=150,
+                         env={**environment, "SANDBOX_DOMAIN": server, "SANDBOX_API_KEY": KEY})
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    promised = re.search(r"^Prints:\n((?:    .*\n)+)", program.read_text(), re.M)[1]
+    assert ran.stdout == textwrap.dedent(promised), ran.stderr
 
 
 @needs("rl")

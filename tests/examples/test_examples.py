@@ -11,8 +11,14 @@ from conftest import lifecycle
 
 REPO = Path(__file__).resolve().parents[2]
 EXAMPLES = REPO / "examples"
-# Run by the Rust SDK's own suite (sdks/rust/tests/sdk/examples.rs).
-ELSEWHERE = {"rust/first_sandbox.rs"}
+ELSEWHERE = {
+    # Run by the Rust SDK's own suite (sdks/rust/tests/sdk/examples.rs).
+    "rust/first_sandbox.rs",
+    # Run by others, inside their sandboxes.
+    "rl-training/rollout.py", "fake-model/model.py",
+    # Run by tests/environments, which builds their image.
+    *(f"{name}/main.py" for name in ("claude-code", "codex-cli", "gemini-cli", "qwen-code", "kimi-cli")),
+}
 PROGRAMS = sorted(
     str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.*")
     if path.suffix != ".md" and "__pycache__" not in path.parts
@@ -32,7 +38,8 @@ def expected(text):
 def test_example(name, server):
     path = EXAMPLES / name
     command = [sys.executable, path] if path.suffix == ".py" else [path]
-    environment = {**server.environment, "OSB_BIN": str(lifecycle.OSB)}
+    environment = {**server.environment, "OSB_BIN": str(lifecycle.OSB),
+                   "PYTHONPATH": str(REPO / "sdks/python/src")}
     ran = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=DEADLINE_SECONDS)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert ran.stdout.strip() == expected(path.read_text())
