@@ -69,10 +69,14 @@ def test_every_agent_runs(environment):
     assert environment.run("node --version").startswith("v24.")
 
 
-@needs("agents")
-@pytest.mark.parametrize("name", ["claude-code", "codex-cli", "gemini-cli", "qwen-code", "kimi-cli"])
-def test_an_agent_does_what_its_model_asks_for(server, name):
-    """The example runs the agent in a sandbox, beside a fake model that asks for one command."""
+@pytest.mark.parametrize("name", [
+    pytest.param(name, marks=needs(image)) for image, names in {
+        "agents": ["claude-code", "codex-cli", "gemini-cli", "qwen-code", "kimi-cli"],
+        "browser": ["chrome", "playwright"], "desktop": ["desktop"], "vscode": ["vscode"],
+    }.items() for name in names
+])
+def test_an_example_prints_what_it_says(server, name):
+    """Those of agents have a fake model in the sandbox, which asks for one command."""
     program = EXAMPLES / name / "main.py"
     # A key of whoever runs the tests would ask a real model.
     environment = {name: value for name, value in os.environ.items() if not name.endswith(("_API_KEY", "_AUTH_TOKEN"))}

@@ -16,8 +16,11 @@ ELSEWHERE = {
     "rust/first_sandbox.rs",
     # Run by others, inside their sandboxes.
     "rl-training/rollout.py", "fake-model/model.py",
-    # Run by tests/environments, which builds their image.
-    *(f"{name}/main.py" for name in ("claude-code", "codex-cli", "gemini-cli", "qwen-code", "kimi-cli")),
+    # Run by tests/environments, which builds their images.
+    *(f"{name}/main.py" for name in ("claude-code", "codex-cli", "gemini-cli", "qwen-code", "kimi-cli", "chrome",
+                                     "desktop", "playwright", "vscode")),
+    # Run by tests/integrations, which installs their frameworks.
+    "google-adk/main.py", "langgraph/main.py",
 }
 PROGRAMS = sorted(
     str(path.relative_to(EXAMPLES)) for path in EXAMPLES.rglob("*.*")

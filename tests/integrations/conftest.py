@@ -7,6 +7,10 @@ import http.client
 import importlib.util
 import json
 import os
+import re
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -48,3 +52,15 @@ def sandboxes(server, **metadata):
     body = answer.read()
     assert answer.status == 200, body
     return [found["id"] for found in json.loads(body)["items"]]
+
+
+def run_example(name):
+    """Runs a program of examples/ with this framework's Python; it prints what it says at its top."""
+    program = Path(__file__).resolve().parents[2] / "examples" / name / "main.py"
+    # A key of whoever runs the tests would ask a real model.
+    environment = {name: value for name, value in os.environ.items()
+                   if name.startswith("OPEN_SANDBOX") or not name.endswith("_API_KEY")}
+    ran = subprocess.run([sys.executable, program], capture_output=True, text=True, timeout=120, env=environment)
+    assert ran.returncode == 0, ran.stdout + ran.stderr
+    promised = re.search(r"^Prints:\n((?:    .*\n)+)", program.read_text(), re.M)[1]
+    assert ran.stdout == textwrap.dedent(promised), ran.stderr

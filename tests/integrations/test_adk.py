@@ -3,7 +3,7 @@
 import time
 
 import pytest
-from conftest import IMAGE, sandboxes
+from conftest import IMAGE, run_example, sandboxes
 from google.adk.integrations.opensandbox import OpenSandboxEnvironment
 
 
@@ -69,3 +69,7 @@ async def test_an_agent_uses_it_by_a_tool(environment):
         for part in event.content.parts if part.text
     ]
     assert said == ["it said 42"]
+
+
+def test_the_example_prints_what_it_says():
+    run_example("google-adk")

@@ -1,7 +1,7 @@
 """deepagents with our adapter: LangChain's own suite for sandboxes, and an agent with a scripted model."""
 
 import pytest
-from conftest import IMAGE
+from conftest import IMAGE, run_example
 from langchain_tests.integration_tests import SandboxIntegrationTests
 from osb import Sandbox
 from osb_deepagents import OsbSandbox
@@ -48,3 +48,7 @@ def test_an_agent_uses_it(sandbox_of_ours):
     agent = create_deep_agent(model=model, backend=OsbSandbox(sandbox_of_ours))
     messages = agent.invoke({"messages": [{"role": "user", "content": "what is six times seven?"}]})["messages"]
     assert "42" in messages[-2].content and messages[-1].content == "done"
+
+
+def test_the_example_of_langgraph_prints_what_it_says():
+    run_example("langgraph")
