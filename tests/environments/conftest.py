@@ -18,7 +18,7 @@ from pathlib import Path
 
 import pytest
 from opensandbox.config import ConnectionConfigSync
-from opensandbox.sync import SandboxSync
+from opensandbox.sync import SandboxManagerSync, SandboxSync
 
 KEY = "a-key-for-tests"
 # The server says READY=1 within this, and a sandbox is ready, also on a busy machine.
@@ -72,14 +72,14 @@ def server():
 class Environment:
     """One sandbox, and what is behind its ports."""
 
-    def __init__(self, server, image, entrypoint=("/entrypoint",), **options):
+    def __init__(self, server, image, entrypoint=("/entrypoint",), memory="3Gi", **options):
         self.server = server
-        settings = ConnectionConfigSync(api_key=KEY, domain=server, request_timeout=timedelta(seconds=120))
+        self.settings = ConnectionConfigSync(api_key=KEY, domain=server, request_timeout=timedelta(seconds=120))
         self.sandbox = SandboxSync.create(
-            image, entrypoint=list(entrypoint), connection_config=settings,
+            image, entrypoint=list(entrypoint), connection_config=self.settings,
             # The pages of these images load scripts and keep settings, which needs the shared origin.
             extensions={"opensandbox.extensions.page-origin": "shared"},
-            resource={"cpu": "2", "memory": "3Gi"}, ready_timeout=timedelta(seconds=START_SECONDS_MAX), **options,
+            resource={"cpu": "2", "memory": memory}, ready_timeout=timedelta(seconds=START_SECONDS_MAX), **options,
         )
 
     def endpoint(self, port):
@@ -131,6 +131,22 @@ class Environment:
 
     def logs(self):
         return self.run("cat /run/desktop/*.log 2>/dev/null | tail -40; ps ax | head -40")
+
+    def snapshot(self):
+        """A snapshot of the sandbox, once others can be made from it."""
+        manager = SandboxManagerSync.create(connection_config=self.settings)
+        begun = manager.create_snapshot(self.sandbox.id)
+        deadline = time.monotonic() + START_SECONDS_MAX
+        while (found := manager.get_snapshot(begun.id)).status.state != "Ready":
+            assert time.monotonic() < deadline and found.status.state != "Failed", found
+            threading.Event().wait(0.05)
+        manager.close()
+        return begun.id
+
+    def delete_snapshot(self, id):
+        manager = SandboxManagerSync.create(connection_config=self.settings)
+        manager.delete_snapshot(id)
+        manager.close()
 
     def close(self):
         self.sandbox.kill()

@@ -3,12 +3,15 @@
 import io
 import threading
 import time
+import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote
 
 import pytest
-from conftest import CHROMIUM, HELPER, Environment
+from conftest import CHROMIUM, HELPER, KEY, Environment
 from PIL import Image, ImageChops
 
+BROWSERS = 8
 PAGE = "data:text/html," + quote("""<!doctype html><title>Shown</title><style>*{margin:0}body{background:rgb(10,200,60)}
 #box{position:absolute;left:100px;top:100px;width:200px;height:100px;background:rgb(250,20,90)}</style>
 <div id=box></div><textarea id=text style="position:absolute;left:100px;top:300px;width:800px;height:200px"></textarea>
@@ -198,3 +201,83 @@ def test_a_page_cannot_use_the_desktop(browser_sandbox, page):
         }""", port)
         assert outcome[1] == "refused", outcome
     assert browser_sandbox.json("GET", "/desktop")["cursor"] == before
+
+
+def test_a_sandbox_from_a_snapshot_continues_the_session(server, playwright):
+    """What the profile keeps is there in the next sandbox, although the copy names the machine it was used on."""
+    environment = Environment(server, "opensandbox/browser:latest")
+    try:
+        environment.ready()
+        cookies(environment, playwright, add={
+            "name": "session", "value": "kept", "domain": "example.test", "path": "/", "expires": time.time() + 86400})
+        # Chromium writes cookies some seconds later, and at its end. The one that is started after it has locked the
+        # profile in the name of this machine when the snapshot is made.
+        environment.run("p=$(pgrep -o -u user chromium); kill -TERM $p; tail --pid=$p -f /dev/null")
+        cookies(environment, playwright)
+        assert environment.run("readlink /home/user/profile/SingletonLock").startswith(environment.sandbox.id[:8])
+        snapshot = environment.snapshot()
+    finally:
+        environment.close()
+    second = Environment(server, None, snapshot_id=snapshot)
+    try:
+        second.ready()
+        assert [cookie["value"] for cookie in cookies(second, playwright)] == ["kept"]
+    finally:
+        second.close()
+        second.delete_snapshot(snapshot)
+
+
+def cookies(environment, playwright, add=None):
+    address, headers = environment.endpoint(CHROMIUM)
+    browser = playwright.chromium.connect_over_cdp(address, headers=headers, timeout=60_000)
+    try:
+        context = browser.contexts[0]
+        if add:
+            context.add_cookies([add])
+        return context.cookies("https://example.test/")
+    finally:
+        browser.close()
+
+
+def test_eight_browsers_at_once(server, playwright):
+    with ThreadPoolExecutor(BROWSERS) as pool:
+        environments = list(pool.map(
+            lambda _: Environment(server, "opensandbox/browser:latest", memory="1Gi"), range(BROWSERS)))
+        try:
+            list(pool.map(lambda environment: environment.ready(), environments))
+            for number, environment in enumerate(environments):
+                address, headers = environment.endpoint(CHROMIUM)
+                browser = playwright.chromium.connect_over_cdp(address, headers=headers, timeout=60_000)
+                page = browser.contexts[0].pages[0]
+                page.goto(f"data:text/html,<title>browser {number}</title>")
+                assert page.title() == f"browser {number}"
+                browser.close()
+        finally:
+            list(pool.map(lambda environment: environment.close(), environments))
+
+
+def test_the_sdk_uses_the_desktop(server, browser_sandbox, page):
+    from osb import Client, Config, Desktop, Failed
+
+    client = Client(Config(server, KEY))
+    desktop = Desktop(client.sandbox(browser_sandbox.sandbox.id))
+    desktop.ready()
+    assert (desktop.info()["width"], desktop.info()["height"]) == (1280, 800)
+    click_into_text(browser_sandbox)
+    seen = desktop.act_and_see({"type": "type", "text": "by the SDK ✓"}, max_edge=640, picture=0)
+    assert Image.open(io.BytesIO(seen)).size == (640, 400)
+    assert page.locator("#text").input_value() == "by the SDK ✓"
+    part = Image.open(io.BytesIO(desktop.screenshot(region=(0, 0, 320, 200), format="jpeg", quality=60)))
+    assert (part.size, part.format) == ((320, 200), "JPEG")
+    desktop.set_clipboard("from outside")
+    assert desktop.clipboard() == "from outside"
+    desktop.act({"type": "move", "x": 5, "y": 6}, picture=0)
+    assert desktop.info()["cursor"] == {"x": 5, "y": 6}
+    assert any(window["title"] for window in desktop.windows())
+    # The link's token becomes a cookie.
+    browser = urllib.request.build_opener(urllib.request.HTTPCookieProcessor())
+    with browser.open(desktop.live_view(view_only=True), timeout=30) as answer:
+        assert answer.status == 200 and b"noVNC" in answer.read()
+    with client.create("host", resources={"cpu": "1", "memory": "512Mi"}) as plain:
+        with pytest.raises(Failed, match="nothing answers on port 6080; the images browser and desktop have one"):
+            Desktop(plain).act({"type": "move", "x": 1, "y": 1})

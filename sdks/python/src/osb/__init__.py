@@ -25,6 +25,7 @@ from ._contents import WriteFile
 from ._sync.client import Client
 from ._sync.code import Code
 from ._sync.commands import Commands, Session, Sessions
+from ._sync.desktop import Desktop
 from ._sync.egress import CredentialVault, Egress
 from ._sync.execution import Execution, Stream
 from ._sync.files import ByteStream, Files
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
     from ._async.client import AsyncClient
     from ._async.code import AsyncCode
     from ._async.commands import AsyncCommands, AsyncSession, AsyncSessions
+    from ._async.desktop import AsyncDesktop
     from ._async.egress import AsyncCredentialVault, AsyncEgress
     from ._async.execution import AsyncExecution, AsyncStream
     from ._async.files import AsyncByteStream, AsyncFiles
@@ -63,15 +65,15 @@ _ASYNC = {
     "AsyncExecution": "execution", "AsyncStream": "execution", "AsyncByteStream": "files", "AsyncFiles": "files",
     "AsyncPool": "pool", "AsyncSandbox": "sandbox", "AsyncImages": "inventory", "AsyncVolumes": "inventory",
     "AsyncTerminal": "terminals", "AsyncTerminalConnection": "terminals", "AsyncTerminals": "terminals",
-    "AsyncTunnel": "terminals",
+    "AsyncTunnel": "terminals", "AsyncDesktop": "desktop",
 }
 
 __all__ = [
-    "ApiError", "AsyncByteStream", "AsyncClient", "AsyncCode", "AsyncCommands", "AsyncCredentialVault",
+    "ApiError", "AsyncByteStream", "AsyncClient", "AsyncCode", "AsyncCommands", "AsyncCredentialVault", "AsyncDesktop",
     "AsyncEgress", "AsyncExecution", "AsyncFiles", "AsyncImages", "AsyncPool", "AsyncSandbox", "AsyncSession",
     "AsyncSessions", "AsyncStream", "AsyncTerminal", "AsyncTerminalConnection", "AsyncTerminals", "AsyncTunnel",
     "AsyncVolumes", "ByteStream", "Client", "Code", "Commands", "Completed", "Config", "ConfigError",
-    "ConnectionFailed", "Count", "CredentialVault", "Egress", "Ending", "ErrorEvent", "Event", "Execution",
+    "ConnectionFailed", "Count", "CredentialVault", "Desktop", "Egress", "Ending", "ErrorEvent", "Event", "Execution",
     "ExecutionFailure", "Failed", "Figure", "Files", "Images", "InvalidArgument", "Logs", "NotReady", "OsbError",
     "Output", "Pool", "PoolClosed", "PoolEmpty", "PoolStatus", "Result", "RetryPolicy", "Sandbox", "Session",
     "Sessions", "Started", "Stderr", "Stdout", "Stream", "StreamBroken", "Table", "Terminal", "TerminalConnection",
