@@ -1,11 +1,11 @@
-//! The control plane: sandboxes by their ids, lists, snapshots, templates, diagnostics, events.
+//! The control plane: sandboxes by their ids, lists, snapshots, diagnostics, events. What operators
+//! ask for besides is in `operator.rs`.
 
 use std::time::Duration;
 
 use api::diagnostics::{DiagnosticContent, LogEvent};
 use api::endpoint::Endpoint;
-use api::event::{AuditEventsQuery, LifecycleEvent, ListAuditEventsResponse};
-use api::network_policy::{NetworkPolicy, NetworkRule, PolicyStatus};
+use api::event::LifecycleEvent;
 use api::query::{ListSandboxesQuery, ListSnapshotsQuery, QueryWriter};
 use api::sandbox::{
     API_KEY_HEADER, CreateSandboxRequest, CreateSandboxResponse, Health, ListSandboxesResponse,
@@ -13,7 +13,6 @@ use api::sandbox::{
     Sandbox as SandboxInfo, SandboxState, Version,
 };
 use api::snapshot::{CreateSnapshotRequest, ListSnapshotsResponse, Snapshot, SnapshotState};
-use api::template::{CreateTemplateRequest, ListTemplatesResponse, Template};
 use futures_util::Stream;
 use http::{HeaderMap, Method};
 use jiff::Timestamp;
@@ -174,6 +173,16 @@ impl Client {
     /// Waits until a sandbox is in this state; fails when it gets into one from which it never
     /// comes.
     pub async fn wait_for_state(&self, id: &str, wanted: SandboxState) -> Result<()> {
+        self.wait_for_state_within(id, wanted, CHANGE_TIMEOUT).await
+    }
+
+    /// The same, for at most this time.
+    pub(crate) async fn wait_for_state_within(
+        &self,
+        id: &str,
+        wanted: SandboxState,
+        timeout: Duration,
+    ) -> Result<()> {
         let check = || async {
             let info = self.get(id).await?;
             let state = info.status.state;
@@ -190,7 +199,7 @@ impl Client {
             Ok(None)
         };
         let what = format!("sandbox {id} to be {wanted}");
-        wait::until(self, Some(id), &what, CHANGE_TIMEOUT, check).await
+        wait::until(self, Some(id), &what, timeout, check).await
     }
 
     /// Lets a sandbox live this much longer, from now.
@@ -243,36 +252,6 @@ impl Client {
             .timeout(Some(longest))
             .json_answer()
             .await
-    }
-
-    /// What a sandbox may reach, by the control plane. [`Sandbox::egress`] asks the sandbox.
-    pub async fn network_policy(&self, id: &str) -> Result<PolicyStatus> {
-        let request = self.target.get(path(id, "/networkpolicy")?);
-        request.json_answer().await
-    }
-
-    /// Replaces what a sandbox may reach.
-    pub async fn set_network_policy(
-        &self,
-        id: &str,
-        policy: &NetworkPolicy,
-    ) -> Result<PolicyStatus> {
-        let request = self
-            .target
-            .request(Method::PUT, path(id, "/networkpolicy")?);
-        request.json(policy).json_answer().await
-    }
-
-    /// Puts rules before the others.
-    pub async fn patch_network_policy(
-        &self,
-        id: &str,
-        rules: &[NetworkRule],
-    ) -> Result<PolicyStatus> {
-        let request = self
-            .target
-            .request(Method::PATCH, path(id, "/networkpolicy")?);
-        request.json(rules).json_answer().await
     }
 
     /// Begins a copy of a sandbox's filesystem.
@@ -344,30 +323,6 @@ impl Client {
         request.done().await
     }
 
-    /// Begins to build a template.
-    pub async fn create_template(&self, request: &CreateTemplateRequest) -> Result<Template> {
-        let call = self.target.post("/templates").json(request);
-        call.json_answer().await
-    }
-
-    /// A template.
-    pub async fn get_template(&self, id: &str) -> Result<Template> {
-        let request = self.target.get(format!("/templates/{}", segment(id)?));
-        request.json_answer().await
-    }
-
-    /// One page of templates; the query is `page`, `pageSize` and `metadata`, encoded.
-    pub async fn list_templates(&self, query: &str) -> Result<ListTemplatesResponse> {
-        let request = self.target.get("/templates").query(query.to_owned());
-        request.json_answer().await
-    }
-
-    /// Removes a template.
-    pub async fn delete_template(&self, id: &str) -> Result<()> {
-        let request = self.target.delete(format!("/templates/{}", segment(id)?));
-        request.done().await
-    }
-
     /// Logs of a sandbox for whoever looks for what went wrong.
     pub async fn diagnostic_logs(&self, id: &str, scope: &str) -> Result<DiagnosticContent> {
         self.diagnostics(id, "logs", scope).await
@@ -424,18 +379,6 @@ impl Client {
         Ok(event_stream::values(answer, "events"))
     }
 
-    /// Extension: who changed what, newest first.
-    pub async fn audit_events(&self, filter: &AuditEventsQuery) -> Result<ListAuditEventsResponse> {
-        let number = |number: Option<u64>| number.map(|number| number.to_string());
-        let query = QueryWriter::new()
-            .optional("resource", filter.resource.as_deref())
-            .optional("actor", filter.actor.as_deref())
-            .optional("before", number(filter.before).as_deref())
-            .optional("limit", number(filter.limit).as_deref());
-        let request = self.target.get("/audit-events").query(query.finish());
-        request.json_answer().await
-    }
-
     /// Whether the server is well.
     pub async fn health(&self) -> Result<Health> {
         self.at_root("/health").await
@@ -447,9 +390,14 @@ impl Client {
     }
 
     async fn at_root<T: serde::de::DeserializeOwned>(&self, path: &str) -> Result<T> {
+        self.root()?.get(path).json_answer().await
+    }
+
+    /// The server without the version before its paths.
+    pub(crate) fn root(&self) -> Result<Target> {
         let mut target = self.target.clone();
         target.base = self.config().root_url()?.into();
-        target.get(path).json_answer().await
+        Ok(target)
     }
 
     /// Any request of the control plane that has no method of its own yet: a path below `/v1`
@@ -471,7 +419,7 @@ impl Client {
     }
 }
 
-fn path(id: &str, rest: &str) -> Result<String> {
+pub(crate) fn path(id: &str, rest: &str) -> Result<String> {
     Ok(format!("/sandboxes/{}{rest}", segment(id)?))
 }
 

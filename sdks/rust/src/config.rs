@@ -270,6 +270,16 @@ impl ConnectionConfig {
         self
     }
 
+    /// Whether there is an API key. The key itself is not told.
+    pub fn has_api_key(&self) -> bool {
+        self.api_key.is_some()
+    }
+
+    /// Whether sandboxes are reached through the server.
+    pub fn uses_server_proxy(&self) -> bool {
+        self.use_server_proxy
+    }
+
     /// How long an answer may take.
     pub fn request_timeout_value(&self) -> Duration {
         self.request_timeout

@@ -15,7 +15,7 @@ use api::volume::Volume;
 use crate::client::Client;
 use crate::commands::Boxed;
 use crate::connect::{self, READY_TIMEOUT};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::sandbox::Sandbox;
 
 /// How long a sandbox lives that nothing was said about, as in the other SDKs.
@@ -232,6 +232,7 @@ impl CreateSandbox {
 
     /// Makes it and returns the server's words as well.
     pub async fn create(self) -> Result<(Sandbox, CreateSandboxResponse)> {
+        refuse_nothing(&self.request)?;
         let client = match self.client {
             Some(client) => client,
             None => Client::from_env()?,
@@ -249,6 +250,64 @@ impl CreateSandbox {
         }
         Ok((sandbox, created))
     }
+
+    /// Makes it, gives it to the block and ends it when the block is left: at its end, by an error,
+    /// by a panic, or because it is not awaited any more. [`Sandbox::keep`] lets it live on.
+    ///
+    /// ```no_run
+    /// use opensandbox::{Result, Sandbox};
+    ///
+    /// # async fn example() -> Result<()> {
+    /// let output = Sandbox::create("python:3.12")
+    ///     .scoped(async |sandbox| sandbox.commands().run("echo hello").await)
+    ///     .await?;
+    /// # Ok(()) }
+    /// ```
+    pub async fn scoped<T, E, F>(self, block: F) -> std::result::Result<T, E>
+    where
+        F: AsyncFnOnce(Sandbox) -> std::result::Result<T, E>,
+        E: From<Error>,
+    {
+        let (sandbox, _) = self.create().await?;
+        let mut guard = Guard(Some(sandbox.clone()));
+        let left = block(sandbox).await;
+        let Some(sandbox) = guard.0.take().filter(|sandbox| !sandbox.is_kept()) else {
+            return left;
+        };
+        let ended = sandbox.kill().await;
+        let value = left?;
+        ended?;
+        Ok(value)
+    }
+}
+
+/// Ends a sandbox whose block was left without coming to its end.
+struct Guard(Option<Sandbox>);
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        let sandbox = self.0.take().filter(|sandbox| !sandbox.is_kept());
+        // Without a runtime nothing can be sent; it then ends with its time.
+        if let (Some(sandbox), Ok(runtime)) = (sandbox, tokio::runtime::Handle::try_current()) {
+            runtime.spawn(async move { sandbox.kill().await });
+        }
+    }
+}
+
+/// Refuses a sandbox that is made of nothing before anything is sent.
+fn refuse_nothing(request: &CreateSandboxRequest) -> Result<()> {
+    let image = request.image.as_ref().map(|image| image.uri.as_str());
+    let named = [
+        image,
+        request.snapshot_id.as_deref(),
+        request.template_id.as_deref(),
+    ];
+    if named.into_iter().flatten().any(|name| !name.is_empty()) {
+        return Ok(());
+    }
+    Err(Error::InvalidArgument(
+        "a sandbox is made from an image, a snapshot or a template; name one".to_owned(),
+    ))
 }
 
 impl IntoFuture for CreateSandbox {

@@ -5,7 +5,7 @@ use api::egress::vault::{
     CreateVaultRequest, CredentialBindingListResponse, CredentialBindingMetadata,
     CredentialListResponse, CredentialMetadata, MutateVaultRequest, VaultState,
 };
-use api::network_policy::{NetworkRule, PolicyStatus};
+use api::network_policy::{NetworkPolicy, NetworkRule, PolicyStatus};
 use http::Method;
 
 use crate::error::Result;
@@ -29,6 +29,13 @@ impl Egress {
     pub async fn policy(&self) -> Result<PolicyStatus> {
         let api = self.sandbox.egress_api().await?;
         api.get("/policy").json_answer().await
+    }
+
+    /// Replaces the policy.
+    pub async fn set(&self, policy: &NetworkPolicy) -> Result<PolicyStatus> {
+        let api = self.sandbox.egress_api().await?;
+        let request = api.request(Method::PUT, "/policy").json(policy);
+        request.json_answer().await
     }
 
     /// Puts rules before the others.

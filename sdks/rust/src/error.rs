@@ -104,6 +104,59 @@ pub enum Error {
     PoolClosed,
 }
 
+/// The class of an [`Error`], the same in every SDK.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// [`Error::Api`].
+    Api,
+    /// [`Error::Connection`].
+    Connection,
+    /// [`Error::Timeout`].
+    Timeout,
+    /// [`Error::Unreadable`].
+    Unreadable,
+    /// [`Error::StreamBroken`].
+    StreamBroken,
+    /// [`Error::NotReady`].
+    NotReady,
+    /// [`Error::Failed`].
+    Failed,
+    /// [`Error::Config`].
+    Config,
+    /// [`Error::InvalidArgument`].
+    InvalidArgument,
+    /// [`Error::Source`].
+    Source,
+    /// [`Error::Terminal`].
+    Terminal,
+    /// [`Error::PoolEmpty`].
+    PoolEmpty,
+    /// [`Error::PoolClosed`].
+    PoolClosed,
+}
+
+impl ErrorKind {
+    /// As the other SDKs and the conformance scenarios write it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Api => "api",
+            Self::Connection => "connection",
+            Self::Timeout => "timeout",
+            Self::Unreadable => "unreadable",
+            Self::StreamBroken => "stream_broken",
+            Self::NotReady => "not_ready",
+            Self::Failed => "failed",
+            Self::Config => "config",
+            Self::InvalidArgument => "invalid_argument",
+            Self::Source => "source",
+            Self::Terminal => "terminal",
+            Self::PoolEmpty => "pool_empty",
+            Self::PoolClosed => "pool_closed",
+        }
+    }
+}
+
 /// An error that came over the wire.
 #[derive(Debug, Clone, thiserror::Error)]
 #[error(
@@ -142,6 +195,52 @@ fn request_suffix(id: &Option<String>) -> String {
 }
 
 impl Error {
+    /// Its class, for programs.
+    pub const fn kind(&self) -> ErrorKind {
+        match self {
+            Self::Api(_) => ErrorKind::Api,
+            Self::Connection { .. } => ErrorKind::Connection,
+            Self::Timeout { .. } => ErrorKind::Timeout,
+            Self::Unreadable { .. } => ErrorKind::Unreadable,
+            Self::StreamBroken { .. } => ErrorKind::StreamBroken,
+            Self::NotReady { .. } => ErrorKind::NotReady,
+            Self::Failed { .. } => ErrorKind::Failed,
+            Self::Config { .. } => ErrorKind::Config,
+            Self::InvalidArgument(_) => ErrorKind::InvalidArgument,
+            Self::Source(_) => ErrorKind::Source,
+            Self::Terminal { .. } => ErrorKind::Terminal,
+            Self::PoolEmpty => ErrorKind::PoolEmpty,
+            Self::PoolClosed => ErrorKind::PoolClosed,
+        }
+    }
+
+    /// What to do next, for people.
+    pub fn remedy(&self) -> &'static str {
+        match self {
+            Self::Api(error) => remedy_of(error.status),
+            Self::Connection { .. } => "check the domain and that the server runs",
+            Self::Timeout { .. } => {
+                "allow more time, or look at what keeps the server or the sandbox busy"
+            }
+            Self::Unreadable { .. } => "check that the domain leads to an OpenSandbox server",
+            Self::StreamBroken { .. } => {
+                "ask for the status of the command; run in the background what must outlive a \
+                 connection"
+            }
+            Self::NotReady { .. } => "look at its diagnostics, or wait longer with ready_timeout",
+            Self::Failed { state, .. } if state == "Paused" || state == "Pausing" => {
+                "resume it first"
+            }
+            Self::Failed { .. } => "look at its diagnostics and make another",
+            Self::Config { .. } => "correct the setting that the message names",
+            Self::InvalidArgument(_) => "correct the argument",
+            Self::Source(_) => "check that what was to be sent can be read",
+            Self::Terminal { .. } => "connect again; `since` replays what was missed",
+            Self::PoolEmpty => "wait, make it larger, or let it create on demand",
+            Self::PoolClosed => "start another",
+        }
+    }
+
     /// The error that came over the wire, if it is one.
     pub fn api(&self) -> Option<&ApiError> {
         match self {
@@ -202,6 +301,19 @@ impl Error {
                     | StatusCode::NOT_IMPLEMENTED
             )
         )
+    }
+}
+
+fn remedy_of(status: StatusCode) -> &'static str {
+    match status.as_u16() {
+        400 | 422 => "correct the request as the message says",
+        401 | 403 => "check the API key: OPEN_SANDBOX_API_KEY, or api_key of the ConnectionConfig",
+        404 => "check the id or path; a sandbox is gone when its lifetime is over",
+        409 => "look at the state of what this is about, which does not allow it now",
+        410 => "begin again: what was asked for is no longer kept",
+        429 | 502 | 503 | 504 => "try again later",
+        501 => "use another server or backend: this one does not do that",
+        _ => "look for the request id in the server's log",
     }
 }
 

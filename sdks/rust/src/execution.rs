@@ -4,7 +4,7 @@
 //! exactly once; that needs events that are numbered, which the published daemon does not send.
 //! Its streams end with [`Error::StreamBroken`] when they break.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -17,6 +17,7 @@ use futures_util::{Stream, StreamExt as _};
 
 use crate::error::{Error, Result};
 use crate::event_stream::EventReader;
+use crate::results::RichResult;
 use crate::transport::{Target, segment};
 
 /// Attempts to take a broken stream up again without a single event in between: with the growing
@@ -54,29 +55,6 @@ pub enum Event {
         /// How long it took.
         took: Option<Duration>,
     },
-}
-
-/// A value of code in every form it has.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RichResult {
-    /// By media type: text as it is, images as base64.
-    pub by_type: BTreeMap<String, String>,
-    /// Which cell it is the value of; nothing for a display.
-    pub count: Option<u64>,
-}
-
-impl RichResult {
-    /// The value as plain text.
-    pub fn text(&self) -> Option<&str> {
-        let text = self.by_type.get("text/plain");
-        text.or_else(|| self.by_type.get("text"))
-            .map(String::as_str)
-    }
-
-    /// The value in this form.
-    pub fn get(&self, media_type: &str) -> Option<&str> {
-        self.by_type.get(media_type).map(String::as_str)
-    }
 }
 
 /// How an execution ended.

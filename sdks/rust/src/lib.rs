@@ -40,8 +40,10 @@ mod event_stream;
 mod execution;
 mod files;
 mod inventory;
+mod operator;
 mod pool;
 mod pty;
+mod results;
 mod sandbox;
 mod sessions;
 mod transport;
@@ -59,8 +61,8 @@ pub use connect::{Connect, READY_TIMEOUT};
 pub use contents::{ByteStream, Contents, WriteFile};
 pub use create::{CreateSandbox, DEFAULT_LIFETIME};
 pub use egress::{CredentialVault, Egress};
-pub use error::{ApiError, Error, Result};
-pub use execution::{Ending, Event, Execution, Output, RichResult};
+pub use error::{ApiError, Error, ErrorKind, Result};
+pub use execution::{Ending, Event, Execution, Output};
 pub use files::Files;
 pub use inventory::{Images, Volumes};
 pub use pool::{AcquirePolicy, Pool, PoolConfig, PoolStatus};
@@ -68,6 +70,7 @@ pub use pty::{
     Terminal, TerminalConnection, TerminalEvent, TerminalInput, TerminalOptions, TerminalOutput,
     Terminals,
 };
+pub use results::{Figure, ResultKind, RichResult};
 pub use sandbox::Sandbox;
 pub use sessions::{RunInSession, Session, Sessions};
 
@@ -79,7 +82,8 @@ pub use api::query::{
 /// The words of the protocol, as they go over the wire.
 pub mod wire {
     pub use api::{
-        diagnostics, egress, endpoint, event, exec, file_mode, id, inventory, network_policy, pool,
-        problem, quantity, query, resource, sandbox, secret, snapshot, template, volume,
+        diagnostics, egress, endpoint, event, exec, file_mode, id, inventory, metrics_event,
+        network_policy, pool, problem, quantity, query, resource, sandbox, secret, snapshot,
+        template, volume,
     };
 }

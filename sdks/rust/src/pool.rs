@@ -104,7 +104,8 @@ pub struct PoolStatus {
 #[derive(Debug)]
 pub struct Pool {
     shared: Arc<Shared>,
-    keeper: JoinHandle<()>,
+    /// Nothing once it was shut down.
+    keeper: Mutex<Option<JoinHandle<()>>>,
 }
 
 #[derive(Debug)]
@@ -140,6 +141,7 @@ impl Pool {
             changed: Notify::new(),
         });
         let keeper = tokio::spawn(keep(Arc::clone(&shared)));
+        let keeper = Mutex::new(Some(keeper));
         Self { shared, keeper }
     }
 
@@ -183,6 +185,7 @@ impl Pool {
     pub async fn resize(&self, max_idle: usize) {
         self.shared.max_idle.store(max_idle, Ordering::Release);
         self.shared.wanted.notify_one();
+        self.shared.changed.notify_waiters();
         loop {
             let surplus = {
                 let mut idle = self.shared.idle();
@@ -215,14 +218,20 @@ impl Pool {
         })?
     }
 
-    /// Stops, and ends every sandbox that is ready.
-    pub async fn shutdown(self) {
+    /// Stops, and ends every sandbox that is ready. Nothing can be acquired from then on.
+    pub async fn shutdown(&self) {
         self.shared.is_closed.store(true, Ordering::Release);
         self.shared.wanted.notify_one();
-        // The keeper ends when what it is making is made.
-        let mut this = self;
-        let _ = (&mut this.keeper).await;
-        while let Some(sandbox) = this.shared.take() {
+        let keeper = self
+            .keeper
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .take();
+        if let Some(keeper) = keeper {
+            // The keeper ends when what it is making is made.
+            let _ = keeper.await;
+        }
+        while let Some(sandbox) = self.shared.take() {
             discard(sandbox).await;
         }
     }
@@ -247,7 +256,20 @@ impl Shared {
         Some(sandbox)
     }
 
+    /// Keeps one that was made, or gives it back where the pool was made smaller meanwhile.
+    fn keep(&self, sandbox: Sandbox) -> Option<Sandbox> {
+        let mut idle = self.idle();
+        if idle.len() >= self.max_idle.load(Ordering::Acquire) {
+            return Some(sandbox);
+        }
+        idle.push_back((sandbox, Instant::now()));
+        None
+    }
+
     fn missing(&self) -> usize {
+        if self.is_closed.load(Ordering::Acquire) {
+            return 0;
+        }
         let present = self.idle().len() + self.warming.load(Ordering::Acquire);
         self.max_idle
             .load(Ordering::Acquire)
@@ -265,10 +287,14 @@ async fn keep(shared: Arc<Shared>) {
     let places = Arc::new(Semaphore::new(shared.config.warmup_concurrency.max(1)));
     while !shared.is_closed.load(Ordering::Acquire) {
         let wanted = shared.wanted.notified();
-        for _ in 0..shared.missing() {
+        while shared.missing() > 0 {
             let Ok(place) = Arc::clone(&places).acquire_owned().await else {
                 return;
             };
+            // The pool may have become smaller while this waited for its turn.
+            if shared.missing() == 0 {
+                break;
+            }
             shared.warming.fetch_add(1, Ordering::AcqRel);
             let shared = Arc::clone(&shared);
             tokio::spawn(async move {
@@ -304,7 +330,9 @@ async fn warm(shared: &Shared) {
     match made {
         Ok(sandbox) => {
             shared.failures.store(0, Ordering::Release);
-            shared.idle().push_back((sandbox, Instant::now()));
+            if let Some(surplus) = shared.keep(sandbox) {
+                discard(surplus).await;
+            }
         }
         Err(_) => {
             let failures = shared.failures.fetch_add(1, Ordering::AcqRel) + 1;

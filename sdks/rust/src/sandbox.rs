@@ -1,13 +1,15 @@
 //! One sandbox: a handle that is cheap to clone, and everything that is reached from it.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use api::diagnostics::DiagnosticContent;
 use api::endpoint::{EGRESS_PORT, Endpoint};
 use api::exec::PORT;
+use api::exec::isolated::IsolatedCapabilities;
 use api::exec::metrics::Metrics;
-use api::sandbox::{API_KEY_HEADER, MetadataPatch, Sandbox as SandboxInfo};
+use api::sandbox::{API_KEY_HEADER, MetadataPatch, Sandbox as SandboxInfo, SandboxState};
 use api::snapshot::Snapshot;
 use futures_util::Stream;
 use http::HeaderMap;
@@ -29,7 +31,7 @@ use crate::sessions::Sessions;
 use crate::transport::{self, Target, insert};
 
 /// A sandbox. Clones are the same sandbox. Dropping it does not end it: [`kill`](Self::kill) does,
-/// or the end of its time.
+/// the end of its time, or leaving the block of [`CreateSandbox::scoped`].
 ///
 /// ```no_run
 /// use opensandbox::Sandbox;
@@ -52,6 +54,8 @@ struct Inner {
     /// Where the daemon and the egress API are, once asked for.
     exec: Mutex<Option<Target>>,
     egress: Mutex<Option<Target>>,
+    /// It outlives the block that it was made for.
+    is_kept: AtomicBool,
 }
 
 impl std::fmt::Debug for Sandbox {
@@ -94,6 +98,7 @@ impl Sandbox {
                 id: id.into(),
                 exec: Mutex::new(None),
                 egress: Mutex::new(None),
+                is_kept: AtomicBool::new(false),
             }),
         }
     }
@@ -141,6 +146,15 @@ impl Sandbox {
     /// Credentials that are put into its requests on the way out.
     pub fn credential_vault(&self) -> CredentialVault {
         CredentialVault::new(self.clone())
+    }
+
+    /// Lets it outlive the block of [`CreateSandbox::scoped`].
+    pub fn keep(&self) {
+        self.inner.is_kept.store(true, Ordering::Release);
+    }
+
+    pub(crate) fn is_kept(&self) -> bool {
+        self.inner.is_kept.load(Ordering::Acquire)
     }
 
     /// What the server knows of it.
@@ -224,6 +238,21 @@ impl Sandbox {
         *locked(&self.inner.exec) = None;
         *locked(&self.inner.egress) = None;
         self.client().resume(self.id()).await
+    }
+
+    /// Waits until it is in this state, for at most this time; fails when it gets into one from
+    /// which it never comes.
+    pub async fn wait_for_state(&self, state: SandboxState, timeout: Duration) -> Result<()> {
+        let client = self.client();
+        client
+            .wait_for_state_within(self.id(), state, timeout)
+            .await
+    }
+
+    /// Whether isolated sessions can be made in it, and how they would be.
+    pub async fn isolated_capabilities(&self) -> Result<IsolatedCapabilities> {
+        let exec = self.exec().await?;
+        exec.get("/v1/isolated/capabilities").json_answer().await
     }
 
     /// Keeps a copy of its filesystem; returns when sandboxes can be made from it.

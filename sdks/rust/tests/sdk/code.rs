@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use opensandbox::{Ending, Event};
+use opensandbox::{Ending, Event, ResultKind};
 
 use crate::sandbox;
 use crate::server::Server;
@@ -60,5 +60,13 @@ pub(crate) async fn results_in_every_form(server: Arc<Server>) {
         (Some("P"), Some("<b>"))
     );
     assert_eq!(result.get("image/png"), None);
+    assert_eq!(result.kind(), ResultKind::Text);
+
+    let text = "class F:\n def _repr_png_(self): return bytes([137, 80, 78, 71])\nF()";
+    let figure = sandbox.code().run(text).await.unwrap().results[0].figure();
+    assert_eq!(figure.unwrap().bytes, b"\x89PNG");
+    let text = "class T:\n def _repr_html_(self): return '<table><tr><th>a</th><td>1</td></tr></table>'\nT()";
+    let table = sandbox.code().run(text).await.unwrap().results[0].table();
+    assert_eq!(table.unwrap(), [["a", "1"]]);
     sandbox.kill().await.unwrap();
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::{StreamExt as _, TryStreamExt as _};
-use opensandbox::wire::event::AuditEventsQuery;
+use opensandbox::wire::event::{AuditEventsQuery, LifecycleEventKind};
 use opensandbox::wire::network_policy::{NetworkPolicy, NetworkRule, PolicyAction};
 use opensandbox::wire::sandbox::SandboxState;
 use opensandbox::{
@@ -88,6 +88,50 @@ pub(crate) async fn a_sandbox_from_creation_to_end(server: Arc<Server>) {
         .await
         .unwrap();
     assert!(!late.is_healthy().await);
+}
+
+pub(crate) async fn a_block_that_is_left_ends_its_sandbox(server: Arc<Server>) {
+    let client = server.client();
+    let create = || Sandbox::create("host").client(&client);
+    let is_gone = async |id: &str| {
+        client
+            .get(id)
+            .await
+            .is_err_and(|error| error.is_not_found())
+    };
+
+    let id = create()
+        .scoped(async |sandbox| Ok::<_, Error>(sandbox.id().to_owned()))
+        .await
+        .unwrap();
+    assert!(is_gone(&id).await, "it ended with its block");
+    let kept = create()
+        .scoped(async |sandbox| {
+            sandbox.keep();
+            Ok::<_, Error>(sandbox)
+        })
+        .await
+        .unwrap();
+    assert!(kept.is_healthy().await, "it was kept");
+    kept.kill().await.unwrap();
+
+    // A block that is not awaited any more is left as well.
+    let mut events = pin!(client.events(None, None).await.unwrap());
+    let (tell, told) = tokio::sync::oneshot::channel();
+    let given_up = tokio::spawn(create().scoped(async |sandbox| {
+        tell.send(sandbox.id().to_owned()).unwrap();
+        std::future::pending::<opensandbox::Result<()>>().await
+    }));
+    let id = told.await.unwrap();
+    given_up.abort();
+    loop {
+        let event = events.next().await.unwrap().unwrap();
+        let is_same = event.sandbox_id.is_some_and(|other| other.as_str() == id);
+        if is_same && event.kind == LifecycleEventKind::SandboxDeleted {
+            break;
+        }
+    }
+    assert!(is_gone(&id).await, "it ended although its block did not");
 }
 
 pub(crate) async fn lists_are_filtered_and_paged(server: Arc<Server>) {

@@ -49,6 +49,7 @@ macro_rules! cases {
 const CASES: &[Case] = cases![
     coverage::every_public_method_is_called_by_a_test,
     lifecycle::a_sandbox_from_creation_to_end,
+    lifecycle::a_block_that_is_left_ends_its_sandbox,
     lifecycle::lists_are_filtered_and_paged,
     lifecycle::pause_snapshot_and_restore,
     lifecycle::errors_say_what_and_which_request,
