@@ -235,13 +235,14 @@ func (p *Pool) warm() {
 	// An idle sandbox must outlive its time in the pool by at least one use.
 	options.Lifetime = p.options.IdleTimeout + DefaultLifetime
 	sandbox, err := create(context.Background(), p.client, p.image, &options)
+	if err == nil && !p.put(sandbox) {
+		// It counts as being made until it is gone, so that Shutdown waits for that as well.
+		p.discard(sandbox)
+	}
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.warming--
-	if err == nil {
-		p.failures = 0
-		p.keep(sandbox)
-	} else {
+	if err != nil {
 		p.failures++
 		p.lastFailure = err
 		if p.failures >= degradedAfter && p.delay == nil && !p.isClosed {
@@ -250,6 +251,18 @@ func (p *Pool) warm() {
 	}
 	p.fill()
 	p.tell()
+}
+
+// put keeps one that was made, without the lock; it says no where the pool became smaller meanwhile.
+func (p *Pool) put(sandbox *Sandbox) bool {
+	p.mutex.Lock()
+	defer p.mutex.Unlock()
+	p.failures = 0
+	if len(p.idle) >= p.maxIdle {
+		return false
+	}
+	p.keep(sandbox)
+	return true
 }
 
 // tryAgain ends the wait after failures, without the lock.

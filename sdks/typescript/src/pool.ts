@@ -117,6 +117,7 @@ export class Pool {
     this.#maxIdle = maxIdle;
     const surplus = this.#idle.splice(0, Math.max(0, this.#idle.length - maxIdle));
     this.#fill();
+    this.#tell();
     await Promise.all(surplus.map(end));
   }
 
@@ -190,7 +191,9 @@ export class Pool {
     try {
       const sandbox = await createSandbox(this.#client, this.#source, { ...this.#options.sandbox, lifetimeSeconds });
       this.#failures = 0;
-      this.#keep(sandbox);
+      // The pool may have become smaller while it was made.
+      if (this.#idle.length < this.#maxIdle) this.#keep(sandbox);
+      else await discard(sandbox);
     } catch (error) {
       this.#failures++;
       this.#lastFailure = error;

@@ -99,12 +99,22 @@ class AsyncPool:
         with self._lock:
             return self._idle.popleft()[0] if len(self._idle) > more_than else None
 
+    def _put(self, sandbox: AsyncSandbox) -> bool:
+        """Keeps one that was made; not where the pool became smaller meanwhile."""
+        with self._lock:
+            self._failures = 0
+            if len(self._idle) >= self.max_idle:
+                return False
+            self._idle.append((sandbox, net.now()))
+            return True
+
     async def _make(self, lifetime: float) -> AsyncSandbox:
         return await AsyncSandbox.create(**self._sandbox, client=self._client, lifetime=lifetime)
 
     async def resize(self, max_idle: int) -> None:
         """Keeps this many ready from now on; what is too much is ended."""
-        self.max_idle = max_idle
+        with self._lock:
+            self.max_idle = max_idle
         self._changed.notify()
         while True:
             surplus = self._take(max_idle)
@@ -170,9 +180,8 @@ class AsyncPool:
         try:
             # An idle sandbox must outlive its time in the pool by at least one use.
             sandbox = await self._make(self._idle_timeout + DEFAULT_LIFETIME)
-            with self._lock:
-                self._failures = 0
-                self._idle.append((sandbox, net.now()))
+            if not self._put(sandbox):
+                await _discard(sandbox)
         except OsbError:
             with self._lock:
                 self._failures += 1

@@ -99,6 +99,7 @@ public final class Pool implements AutoCloseable {
             while (idle.size() > maxIdle) surplus.add(idle.poll());
         }
         fill();
+        tell();
         return end(surplus);
     }
 
