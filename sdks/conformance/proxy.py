@@ -290,10 +290,21 @@ def parse(head):
 
 
 async def body_of(reader, headers, is_request):
-    """The pieces of a body as they are on the wire, its framing included."""
+    """The pieces of a body as they are on the wire, its framing included. The first event of a stream is made a
+    chunk of its own: how many events a busy server puts into a chunk is chance, and the length of the line
+    before the chunk, so the place of every byte after it, would be, too."""
     if "chunked" in headers.get("transfer-encoding", "").lower():
+        is_first = not is_request
         while True:
             line = await reader.readuntil(b"\r\n")
+            if is_first and 0 < int(line.split(b";")[0], 16) <= PIECE_BYTES:
+                is_first = False
+                chunk = (await reader.readexactly(int(line.split(b";")[0], 16) + 2))[:-2]
+                end = chunk.find(b"\n\n") + 2
+                for part in (chunk[:end], chunk[end:]) if end > 1 else (chunk,):
+                    if part:
+                        yield b"%x\r\n%s\r\n" % (len(part), part)
+                continue
             yield line
             size = int(line.split(b";")[0], 16)
             left = size + 2
