@@ -141,12 +141,11 @@ test-sdks: build ## Every scenario of sdks/conformance, in every language with r
 	sdks/java/test/run
 
 .PHONY: bench-sdks
+bench-sdks: export OSB_BIN = $(abspath $(or $(CARGO_TARGET_DIR),target)/release/osb)
 bench-sdks: build ## The SDKs beside the published ones of the same language where those can be had (root).
-	sdks/python/bench/run
-	sdks/typescript/bench/run
-	sdks/csharp/bench/run
-	sdks/go/bench/run
-	sdks/java/bench/run
+	@broken=; for language in python typescript csharp go java; do \
+	    echo "== $$language"; sdks/$$language/bench/run || broken="$$broken $$language"; \
+	done; [ -z "$$broken" ] || { echo "promises are broken, or the benchmark failed:$$broken" >&2; exit 1; }
 
 .PHONY: test-examples
 test-examples: build ## Every program of examples/ prints what it says (root).

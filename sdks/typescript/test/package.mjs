@@ -62,6 +62,15 @@ async function firstSandbox(command) {
   assert.equal(stdout, "Hello Sandbox! exit code 0\nx + 1 is 21\n2 /tmp/data.csv\n");
 }
 
+/** The README's first page, whose table sdks/conformance/first_page.py holds to its form. */
+async function firstPage() {
+  const [, text] = /<\/td><td>\n\n```ts\n(.*?)```/s.exec(readFileSync(join(SDK, "README.md"), "utf8"));
+  const page = text.replace('"api.opensandbox.io"', `"${server.address}"`).replace('"your-api-key"', `"${API_KEY}"`).replace('"ubuntu"', '"host"');
+  writeFileSync(join(place, "first-page.mjs"), page);
+  const { stdout } = await run(process.execPath, [join(place, "first-page.mjs")], { cwd: place, timeout: STEP_MILLISECONDS });
+  assert.equal(stdout.trim(), "Hello Sandbox!");
+}
+
 /** The route, called as a framework calls it. */
 async function route() {
   Object.assign(process.env, { OPEN_SANDBOX_DOMAIN: server.address, OPEN_SANDBOX_API_KEY: API_KEY, IMAGE: "host" });
@@ -164,6 +173,7 @@ try {
   await step("its types hold in a strict program", () => compileRoute(installed));
   cpSync(join(installed, "examples/first-sandbox.mjs"), join(place, "first-sandbox.mjs"));
   cpSync(join(installed, "examples/browser"), join(place, "browser"), { recursive: true });
+  await step("the README's first page", firstPage);
   await step("the route of a web framework", route);
   for (const argument of process.argv.slice(2)) {
     const at = argument.indexOf("=");

@@ -27,7 +27,8 @@ import java.util.stream.Stream;
 
 /**
  * How fast the SDK is beside the published one, in one run against the same servers: a stub that answers at once, which
- * leaves the client's own time, and a real server. Prints a table. {@code bench/run} starts it.
+ * leaves the client's own time, and a real server. Prints a table, and whether what is promised was kept; ends with an
+ * error where it was not. {@code bench/run} starts it.
  */
 public final class Bench {
     private static final int WARM_UP = 300;
@@ -37,6 +38,30 @@ public final class Bench {
     private static final int AT_ONCE = 200;
 
     private Bench() {}
+
+    /** The median in milliseconds, and the processor time of this process for one, which a busy machine does not change. */
+    private record First(double median, double processor) {
+        @Override
+        public String toString() {
+            return String.format("%.2f, %.2f of the processor", median, processor);
+        }
+    }
+
+    /** Lines a second, and MiB that a million of them added. */
+    private record Lines(long rate, long added) {
+        @Override
+        public String toString() {
+            return String.format("%,d lines/s, %d MiB added", rate, added);
+        }
+    }
+
+    /** Many at once. */
+    private record Together(double seconds, int threads) {
+        @Override
+        public String toString() {
+            return String.format("%.2f s, %d threads", seconds, threads);
+        }
+    }
 
     /** Both clients behind the same few words. */
     private interface Subject<S> {
@@ -147,8 +172,7 @@ public final class Bench {
         }
     }
 
-    /** The median, and the processor time of this process for one, which a busy machine does not change. */
-    private static <S> String firstOutput(Subject<S> subject, int rounds) {
+    private static <S> First firstOutput(Subject<S> subject, int rounds) {
         double[] times = new double[rounds];
         OperatingSystemMXBean machine = (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
         long processor = 0;
@@ -166,11 +190,10 @@ public final class Bench {
             subject.end(sandbox);
         }
         Arrays.sort(times);
-        return String.format("%.2f, %.2f of the processor", times[rounds / 2], processor / 1e6 / rounds);
+        return new First(times[rounds / 2], processor / 1e6 / rounds);
     }
 
-    /** Lines per second, and MiB that were added. */
-    private static <S> long[] consume(Subject<S> subject, String command) throws IOException {
+    private static <S> Lines consume(Subject<S> subject, String command) throws IOException {
         S sandbox = subject.create();
         System.gc();
         long before = residentKibibytes();
@@ -180,7 +203,7 @@ public final class Bench {
         long added = residentKibibytes() - before;
         if (lines < LINES) throw new IllegalStateException(lines + " lines came instead of " + LINES);
         subject.end(sandbox);
-        return new long[] {Math.round(LINES / seconds), added / 1024};
+        return new Lines(Math.round(LINES / seconds), added / 1024);
     }
 
     private static long residentKibibytes() throws IOException {
@@ -210,8 +233,7 @@ public final class Bench {
     private static Object linesOf(Subject<?> subject, String command) {
         return said(() -> {
             consume(subject, command);
-            long[] found = consume(subject, command);
-            return String.format("%,d lines/s, %d MiB added", found[0], found[1]);
+            return consume(subject, command);
         });
     }
 
@@ -223,22 +245,36 @@ public final class Bench {
         row("---", "---", "---");
         Subject<?> ours = new Ours(new Client(ConnectionConfig.builder().domain(stub).apiKey(key).build()));
         Subject<?> published = new Published(config(stub, key));
-        row("create to first output at the stub, ms (median)",
-            said(() -> firstOutput(ours, ROUNDS)), said(() -> firstOutput(published, ROUNDS)));
-        row("1,000,000 lines from the stub", linesOf(ours, "many"), linesOf(published, "many"));
+        Object own = said(() -> firstOutput(ours, ROUNDS));
+        row("create to first output at the stub, ms (median)", own, said(() -> firstOutput(published, ROUNDS)));
+        Object lines = linesOf(ours, "many");
+        row("1,000,000 lines from the stub", lines, linesOf(published, "many"));
         Subject<?> oursReal = new Ours(new Client(ConnectionConfig.builder().domain(real).apiKey(key).build()));
         Subject<?> publishedReal = new Published(config(real, key));
         row("create to first output at a real server, ms (median)", said(() -> firstOutput(oursReal, REAL_ROUNDS)),
             said(() -> firstOutput(publishedReal, REAL_ROUNDS)));
         row("1,000,000 lines from a real sandbox", linesOf(oursReal, "seq " + LINES), linesOf(publishedReal, "seq " + LINES));
-        row(AT_ONCE + " sandboxes made and used at once", said(() -> together(oursReal)), said(() -> together(publishedReal)));
-        System.exit(0);
+        Object together = said(() -> together(oursReal));
+        row(AT_ONCE + " sandboxes made and used at once", together, said(() -> together(publishedReal)));
+        boolean isKept = promise("the client's own share, ms", own instanceof First first ? first.median() : null, "<=", 5)
+            & promise("lines/s", lines instanceof Lines many ? (double) many.rate() : null, ">=", 500_000)
+            & promise("memory that a million lines add, MiB", lines instanceof Lines many ? (double) many.added() : null, "<=", 20)
+            & promise("threads for 200 sandboxes", together instanceof Together all ? (double) all.threads() : null, "<=", 50);
+        System.exit(isKept ? 0 : 1);
     }
 
-    private static String together(Subject<?> subject) throws Exception {
+    /** Says whether a promise was kept; one that could not be measured was not. */
+    private static boolean promise(String what, Double found, String sign, double limit) {
+        boolean isKept = found != null && (sign.equals("<=") ? found <= limit : found >= limit);
+        String value = found == null ? "not measured" : String.format("%,.1f", found);
+        System.out.printf("%-7s %s: %s %s %,.0f%n", isKept ? "kept" : "BROKEN", what, value, sign, limit);
+        return isKept;
+    }
+
+    private static Together together(Subject<?> subject) throws Exception {
         long begun = System.nanoTime();
         int threads = subject.atOnce(AT_ONCE);
-        return String.format("%.2f s, %d threads", (System.nanoTime() - begun) / 1e9, threads);
+        return new Together((System.nanoTime() - begun) / 1e9, threads);
     }
 
     private static com.alibaba.opensandbox.sandbox.config.ConnectionConfig config(String domain, String key) {
