@@ -15,7 +15,8 @@ use crate::error::Result;
 use crate::transport::segment;
 
 impl Client {
-    /// What a sandbox may reach, by the control plane. [`Sandbox::egress`] asks the sandbox.
+    /// What a sandbox may reach, by the control plane. [`Sandbox::egress`](crate::Sandbox::egress)
+    /// asks the sandbox.
     pub async fn network_policy(&self, id: &str) -> Result<PolicyStatus> {
         let request = self.target().get(path(id, "/networkpolicy")?);
         request.json_answer().await
