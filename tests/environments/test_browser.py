@@ -203,38 +203,47 @@ def test_a_page_cannot_use_the_desktop(browser_sandbox, page):
     assert browser_sandbox.json("GET", "/desktop")["cursor"] == before
 
 
+# A page's own store, whose promise is kept when what was put is on the disk. Chromium writes cookies when it likes.
+STORE = """value => new Promise((done, failed) => {
+    const opening = indexedDB.open('session', 1);
+    opening.onupgradeneeded = () => opening.result.createObjectStore('kept');
+    opening.onerror = () => failed(opening.error);
+    opening.onsuccess = () => {
+        const change = opening.result.transaction('kept', value ? 'readwrite' : 'readonly', {durability: 'strict'});
+        const asked = value ? change.objectStore('kept').put(value, 'key') : change.objectStore('kept').get('key');
+        change.oncomplete = () => done(asked.result);
+        change.onerror = () => failed(change.error);
+    };
+})"""
+
+
 def test_a_sandbox_from_a_snapshot_continues_the_session(server, playwright):
-    """What the profile keeps is there in the next sandbox, although the copy names the machine it was used on."""
+    """What a page keeps in the profile is there in the next sandbox, although the profile is locked in the name of the
+    machine it was used on."""
     environment = Environment(server, "opensandbox/browser:latest")
     try:
-        environment.ready()
-        cookies(environment, playwright, add={
-            "name": "session", "value": "kept", "domain": "example.test", "path": "/", "expires": time.time() + 86400})
-        # Chromium writes cookies some seconds later, and at its end. The one that is started after it has locked the
-        # profile in the name of this machine when the snapshot is made.
-        environment.run("p=$(pgrep -o -u user chromium); kill -TERM $p; tail --pid=$p -f /dev/null")
-        cookies(environment, playwright)
+        environment.sandbox.files.write_file("/home/user/page.html", "<title>a page</title>")
+        assert stored(environment.ready(), playwright, "signed in") == "key"
         assert environment.run("readlink /home/user/profile/SingletonLock").startswith(environment.sandbox.id[:8])
         snapshot = environment.snapshot()
     finally:
         environment.close()
     second = Environment(server, None, snapshot_id=snapshot)
     try:
-        second.ready()
-        assert [cookie["value"] for cookie in cookies(second, playwright)] == ["kept"]
+        assert stored(second.ready(), playwright, None) == "signed in"
     finally:
         second.close()
         second.delete_snapshot(snapshot)
 
 
-def cookies(environment, playwright, add=None):
+def stored(environment, playwright, value):
+    """Puts a value into the store of a page inside, or reads the one that is there."""
     address, headers = environment.endpoint(CHROMIUM)
     browser = playwright.chromium.connect_over_cdp(address, headers=headers, timeout=60_000)
     try:
-        context = browser.contexts[0]
-        if add:
-            context.add_cookies([add])
-        return context.cookies("https://example.test/")
+        page = browser.contexts[0].pages[0]
+        page.goto("file:///home/user/page.html")
+        return page.evaluate(STORE, value)
     finally:
         browser.close()
 

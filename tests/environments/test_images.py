@@ -87,6 +87,31 @@ def test_an_example_prints_what_it_says(server, name):
     assert ran.stdout == textwrap.dedent(promised), ran.stderr
 
 
+# What each says first that has no key; Codex asks for the one that its settings name.
+CODEX = """mkdir -p ~/.codex && cat >~/.codex/config.toml <<'TOML'
+model = "none"
+model_provider = "chosen"
+[model_providers.chosen]
+name = "chosen"
+base_url = "http://127.0.0.1:1/v1"
+env_key = "OPENAI_API_KEY"
+wire_api = "responses"
+TOML
+codex exec --skip-git-repo-check --dangerously-bypass-approvals-and-sandbox hello </dev/null"""
+WITHOUT_KEY = {
+    "claude -p hello --dangerously-skip-permissions": "Not logged in", CODEX: "OPENAI_API_KEY",
+    "gemini --yolo -p hello": "GEMINI_API_KEY", "qwen --yolo -p hello": "auth type", "kimi -p hello": "No model configured",
+}
+
+
+@needs("agents")
+@pytest.mark.parametrize("environment", ["agents"], indirect=True)
+def test_an_agent_without_a_key_says_so_and_ends(environment):
+    for command, expected in WITHOUT_KEY.items():
+        said = environment.run(f"cd /workspace && ({command}) 2>&1; echo code $?")
+        assert expected in said and not said.rstrip().endswith("code 0"), (command, said)
+
+
 @needs("rl")
 @pytest.mark.parametrize("environment", ["rl"], indirect=True)
 def test_an_episode_and_a_gradient(environment):
