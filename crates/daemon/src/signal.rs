@@ -1,4 +1,4 @@
-//! The signals that ask a daemon to end.
+//! The signals that ask a daemon to end, or to read its settings again.
 
 use std::io;
 
@@ -25,6 +25,25 @@ impl Termination {
         tokio::select! {
             _ = self.terminate.recv() => "SIGTERM",
             _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+/// Catches the signal that asks this process to read its settings again, SIGHUP, from the moment it is made.
+/// Uncaught, it would end the process (signal(7)).
+#[derive(Debug)]
+pub struct Hangup(Signal);
+
+impl Hangup {
+    /// Begins to catch it. Must run inside a tokio runtime.
+    pub fn catch() -> io::Result<Self> {
+        signal(SignalKind::hangup()).map(Self)
+    }
+
+    /// Waits for the next one.
+    pub async fn wait(&mut self) {
+        if self.0.recv().await.is_none() {
+            std::future::pending::<()>().await;
         }
     }
 }

@@ -11,7 +11,7 @@ use std::str::FromStr;
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
-use tracing_subscriber::{Layer, fmt};
+use tracing_subscriber::{Layer, Registry, fmt, reload};
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -85,10 +85,24 @@ pub enum Error {
     /// Set up before.
     #[error("logging is already set up")]
     Already(#[source] TryInitError),
+    /// The filter cannot be changed.
+    #[error("what is logged cannot be changed")]
+    Reload(#[source] reload::Error),
+}
+
+/// Changes what is logged while the program runs.
+#[derive(Debug, Clone)]
+pub struct Level(reload::Handle<Targets, Registry>);
+
+impl Level {
+    /// Logs what `filter` lets through, from now on.
+    pub fn set(&self, filter: Filter) -> Result<(), Error> {
+        self.0.reload(filter.0).map_err(Error::Reload)
+    }
 }
 
 /// Sends everything that `filter` lets through to standard error, from now on.
-pub fn start(filter: Filter, format: Format) -> Result<(), Error> {
+pub fn start(filter: Filter, format: Format) -> Result<Level, Error> {
     let as_json = match format {
         Format::Auto => !io::stderr().is_terminal(),
         Format::Text => false,
@@ -104,8 +118,10 @@ pub fn start(filter: Filter, format: Format) -> Result<(), Error> {
     } else {
         layer.with_ansi(io::stderr().is_terminal()).boxed()
     };
-    let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter.0));
-    subscriber.try_init().map_err(Error::Already)
+    let (filter, level) = reload::Layer::new(filter.0);
+    let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));
+    subscriber.try_init().map_err(Error::Already)?;
+    Ok(Level(level))
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@ use bollard::query_parameters::InspectContainerOptions;
 use lifecycle::backend::Error;
 
 use crate::engine::{Engine, EngineError};
-use crate::sandbox::{Reach, Sandbox};
+use crate::sandbox::{Reach, Sandbox, State};
 
 pub(crate) async fn describe(engine: &Engine, sandbox: &Sandbox) -> Result<String, Error> {
     let none = None::<InspectContainerOptions>;
@@ -48,7 +48,7 @@ fn text(sandbox: &Sandbox, found: ContainerInspectResponse) -> String {
             ),
         ),
         ("Image", sandbox.image.clone()),
-        ("State", format!("{:?}", sandbox.state())),
+        ("State", in_words(&sandbox.state())),
         (
             "Engine says",
             state
@@ -104,4 +104,18 @@ fn text(sandbox: &Sandbox, found: ContainerInspectResponse) -> String {
         .iter()
         .map(|(name, value)| format!("{name}: {value}\n"))
         .collect()
+}
+
+fn in_words(state: &State) -> String {
+    match state {
+        State::Made => "made, not started".to_owned(),
+        State::Running => "running".to_owned(),
+        State::Paused => "paused".to_owned(),
+        State::Gone => "removed".to_owned(),
+        State::Exited(exit) => match (exit.code, exit.signal) {
+            (Some(code), _) => format!("ended with code {code}"),
+            (None, Some(signal)) => format!("ended by signal {signal}"),
+            (None, None) => "ended".to_owned(),
+        },
+    }
 }

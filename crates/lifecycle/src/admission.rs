@@ -125,6 +125,7 @@ pub(crate) fn reachable(sandbox: &Sandbox) -> Result<(), Error> {
             id: sandbox.id.clone(),
             action: "connect to",
             state,
+            why: sandbox.status.why_ended(),
             wanted: "Running",
         }),
     }

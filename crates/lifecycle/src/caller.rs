@@ -6,9 +6,10 @@
 //! neither can be kept without the other. Pausing and resuming, what has no write of its own and what
 //! failed are recorded by whoever asked; [`AuditContext::is_recorded`] tells.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 use crate::event::AuditEntry;
@@ -102,17 +103,53 @@ pub struct AuditContext(Arc<Inner>);
 struct Inner {
     entry: AuditEntry,
     is_recorded: AtomicBool,
+    target: OnceLock<String>,
 }
 
 impl AuditContext {
     /// What is to be recorded if the change is made.
     pub fn new(entry: AuditEntry) -> AuditContext {
         let outcome = AuditEntry::OK.to_owned();
+        AuditContext::of(AuditEntry { outcome, ..entry })
+    }
+
+    /// What the server did, or what happened, without a request.
+    pub(crate) fn of_server(
+        at: Timestamp,
+        action: &str,
+        outcome: &str,
+        message: String,
+    ) -> AuditContext {
+        AuditContext::of(AuditEntry {
+            id: 0,
+            at,
+            actor: AuditEntry::SERVER.to_owned(),
+            remote: None,
+            action: action.to_owned(),
+            target: None,
+            outcome: outcome.to_owned(),
+            request_id: None,
+            message: Some(message),
+        })
+    }
+
+    fn of(entry: AuditEntry) -> AuditContext {
         let inner = Inner {
-            entry: AuditEntry { outcome, ..entry },
+            entry,
             is_recorded: AtomicBool::new(false),
+            target: OnceLock::new(),
         };
         AuditContext(Arc::new(inner))
+    }
+
+    /// What the change was recorded to be about.
+    pub fn target(&self) -> Option<&str> {
+        self.0.target.get().map(String::as_str)
+    }
+
+    /// Whether nobody is there to record it when its write has failed.
+    pub(crate) fn is_of_server(&self) -> bool {
+        self.0.entry.actor == AuditEntry::SERVER
     }
 
     /// Whether the change and its audit entry are durable.
@@ -122,6 +159,7 @@ impl AuditContext {
 
     /// What belongs into the write of the change.
     pub(crate) fn write(&self, target: &str) -> Write {
+        let _ = self.0.target.set(target.to_owned());
         Write::AppendAudit(AuditEntry {
             target: Some(target.to_owned()),
             ..self.0.entry.clone()

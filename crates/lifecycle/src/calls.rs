@@ -15,9 +15,11 @@ use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::backend::{
-    self, Backend, Created, Platform, PullProgress, SandboxDetails, SnapshotDetails, Source, Spec,
+    self, Backend, Created, Logs, Platform, PullProgress, SandboxDetails, SnapshotDetails, Source,
+    Spec,
 };
 use crate::deadlines;
+use crate::ended;
 use crate::error::Error;
 use crate::machine::Observation;
 use crate::sandbox::Reason;
@@ -55,7 +57,11 @@ pub(crate) enum CallEvent {
     Resumed(Result<(), Error>),
     Snapshotted(Result<SnapshotDetails, Error>),
     Inspected(Observation),
-    Deleted(Result<(), Error>),
+    Deleted {
+        result: Result<(), Error>,
+        /// The last of its output, read before it was removed.
+        logs: Option<Logs>,
+    },
 }
 
 /// Everything a call needs.
@@ -89,7 +95,7 @@ impl Call {
         let turn = turn.and_then(Result::ok);
         let has_turn = turn.is_some();
         self.shared.clone().tasks.spawn(async move {
-            let cancelled = Error::NotFound(self.id.clone());
+            let cancelled = Error::NotFound(self.id.clone().into());
             let prepared = tokio::select! {
                 prepared = self.prepare(&spec, clean_first, turn) => prepared,
                 () = cancel.cancelled() => Err((Reason::ContainerStartFailed, cancelled)),
@@ -185,7 +191,10 @@ impl Call {
             let mut total = 0;
             while let Some(report) = reports.recv().await {
                 match report {
-                    PullProgress::Resolved { total_bytes, .. } => total = total_bytes,
+                    PullProgress::Resolved { total_bytes, .. } => {
+                        total = total_bytes;
+                        self.report(CallEvent::PullProgress { percent: 0 }).await;
+                    }
                     PullProgress::Downloaded { bytes } if total > 0 => {
                         let percent = (bytes * 100 / total).min(100);
                         self.report(CallEvent::PullProgress { percent }).await;
@@ -255,11 +264,14 @@ impl Call {
 
     pub(crate) fn delete(self, grace: Duration) {
         self.shared.clone().tasks.spawn(async move {
+            let logs = self.backend().logs(&self.id, ended::LOGS);
+            let logs = tokio::time::timeout(deadlines::LAST_LOGS, logs).await;
             let result = match self.backend().delete(&self.id, grace).await {
                 Ok(()) | Err(backend::Error::NotFound(_)) => Ok(()),
                 Err(error) => Err(Error::from(error)),
             };
-            self.report(CallEvent::Deleted(result)).await;
+            let logs = logs.ok().and_then(Result::ok);
+            self.report(CallEvent::Deleted { result, logs }).await;
         });
     }
 }

@@ -14,6 +14,7 @@ use crate::caller::Caller;
 use crate::clock::Clock;
 use crate::creation::KeyLocks;
 use crate::deadlines;
+use crate::ended::EndedIndex;
 use crate::error::Error;
 use crate::event::AuditEntry;
 use crate::journal::Journal;
@@ -35,7 +36,7 @@ pub struct Config {
     pub stop_grace: Duration,
     /// At least this long between two renewals by access of one sandbox.
     pub renew_on_access_interval: Duration,
-    /// What may be asked for.
+    /// What may be asked for at first; [`ControlPlane::set_rules`] changes it.
     pub rules: Rules,
 }
 
@@ -93,7 +94,9 @@ impl ControlPlane {
             identity: contents.identity,
             stop,
         };
-        let shared = Arc::new(Shared::new(parts, Snapshots::new(contents.snapshots)));
+        let snapshots = Snapshots::new(contents.snapshots);
+        let ended = EndedIndex::new(contents.ended);
+        let shared = Arc::new(Shared::new(parts, snapshots, ended));
         tracing::info!(
             sandboxes = contents.sandboxes.len(),
             store = shared.store.name(),
@@ -141,6 +144,11 @@ impl ControlPlane {
         }
     }
 
+    /// Changes what may be asked for, from the next request on. Sandboxes that there are stay as they are.
+    pub fn set_rules(&self, rules: Rules) {
+        self.shared.set_rules(rules);
+    }
+
     /// What the backend can do.
     pub fn capabilities(&self) -> Capabilities {
         self.shared.backend.capabilities()
@@ -168,6 +176,12 @@ impl ControlPlane {
     /// Appends that something was refused, behind the caller's back: returns when it is queued.
     pub async fn audit_behind(&self, entry: AuditEntry) -> Result<(), Error> {
         let writes = vec![Write::AppendAudit(entry)];
+        self.shared.journal.write_behind(Batch { writes }).await
+    }
+
+    /// Says of a change that was recorded as made that it failed after all, behind the caller's back.
+    pub async fn amend_audit_behind(&self, entry: AuditEntry) -> Result<(), Error> {
+        let writes = vec![Write::AmendAudit(entry)];
         self.shared.journal.write_behind(Batch { writes }).await
     }
 

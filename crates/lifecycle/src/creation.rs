@@ -56,7 +56,7 @@ pub(crate) async fn create(
     key: Option<&str>,
 ) -> Result<CreateOutcome, Error> {
     let limits = admission::Limits {
-        rules: &shared.config.rules,
+        rules: &shared.rules(),
         capabilities: shared.backend.capabilities(),
         backend: shared.backend.name(),
         snapshots: &shared.snapshots,
@@ -164,6 +164,7 @@ async fn begin(
         timeout: request.timeout,
         expires_at: request.timeout.and_then(|timeout| after(now, timeout)),
         renew_on_access: request.renew_on_access,
+        secure_access: request.secure_access,
         exit: None,
         access_token: new_token(),
     };

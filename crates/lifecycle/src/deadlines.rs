@@ -11,6 +11,11 @@ pub(crate) const IS_LOCAL: Duration = Duration::from_secs(2);
 /// `Pending` and goes on.
 pub(crate) const CREATE_ANSWER: Duration = Duration::from_secs(15);
 
+/// An image that cannot be had is mostly known within one exchange with its registry. The answer to a creation
+/// is held so long for that, so that clients hear why it failed; then, or as soon as the image is found, it is
+/// answered `Pending`.
+pub(crate) const PULL_HOLD: Duration = Duration::from_secs(2);
+
 /// Every other request is answered before the published clients give up, at 30 s.
 pub(crate) const ANSWER: Duration = Duration::from_secs(28);
 
@@ -32,8 +37,11 @@ pub(crate) const RESUME: Duration = Duration::from_secs(25);
 /// Engines without constant-time snapshots copy the whole writable layer.
 pub(crate) const SNAPSHOT: Duration = Duration::from_secs(900);
 
-/// A snapshot that is made this fast is answered as `Ready`, which spares the client a poll.
+/// The answer to a snapshot is held so long for what refuses it or fails at once.
 pub(crate) const SNAPSHOT_ANSWER: Duration = Duration::from_secs(2);
+
+/// Reading the end of a sandbox's output before it is removed. Deletion does not wait longer for it.
+pub(crate) const LAST_LOGS: Duration = Duration::from_secs(1);
 
 /// Beyond the grace period that PID 1 is given.
 pub(crate) const DELETE: Duration = Duration::from_secs(20);

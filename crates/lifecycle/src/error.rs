@@ -7,6 +7,7 @@ use std::time::Duration;
 use api::id::{SandboxId, SnapshotId};
 
 use crate::backend;
+use crate::ended::Ended;
 use crate::sandbox::{SnapshotState, State};
 use crate::store;
 
@@ -15,13 +16,13 @@ use crate::store;
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum Error {
     /// No such sandbox.
-    #[error("there is no sandbox {0}")]
-    NotFound(SandboxId),
+    #[error(transparent)]
+    NotFound(Absent),
     /// No such snapshot.
     #[error("there is no snapshot {0}")]
     SnapshotNotFound(SnapshotId),
     /// The sandbox is in a state that does not allow this.
-    #[error("sandbox {id} is {state}; to {action} it must be {wanted}")]
+    #[error("sandbox {id} is {state}{}; to {action} it must be {wanted}", because(.why.as_deref()))]
     WrongState {
         /// The sandbox that was asked for.
         id: SandboxId,
@@ -29,6 +30,8 @@ pub enum Error {
         action: &'static str,
         /// The state it was in when it was asked.
         state: State,
+        /// Why it ended, where it has.
+        why: Option<String>,
         /// The state in which this is allowed.
         wanted: &'static str,
     },
@@ -112,6 +115,22 @@ pub enum Error {
     ShuttingDown,
 }
 
+/// A sandbox that does not exist, or does not any more.
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("there is no sandbox {id}{}", .ended.as_ref().map_or_else(String::new, |ended| format!(": {ended}")))]
+pub struct Absent {
+    /// The id that was asked for.
+    pub id: SandboxId,
+    /// What it was, where that is still known.
+    pub ended: Option<Arc<Ended>>,
+}
+
+impl From<SandboxId> for Absent {
+    fn from(id: SandboxId) -> Absent {
+        Absent { id, ended: None }
+    }
+}
+
 /// What a server or a backend may be unable to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Feature {
@@ -186,10 +205,15 @@ pub enum Violation {
     },
 }
 
+/// What stands behind a state in a message.
+fn because(why: Option<&str>) -> String {
+    why.map_or_else(String::new, |why| format!(" ({why})"))
+}
+
 impl From<backend::Error> for Error {
     fn from(error: backend::Error) -> Error {
         match error {
-            backend::Error::NotFound(id) => Error::NotFound(id),
+            backend::Error::NotFound(id) => Error::NotFound(id.into()),
             backend::Error::SnapshotNotFound(id) => Error::SnapshotNotFound(id),
             other => Error::Backend(Arc::new(other)),
         }

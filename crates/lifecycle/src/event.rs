@@ -35,6 +35,9 @@ pub struct Event {
     pub reason: String,
     /// A sentence for people.
     pub message: String,
+    /// When the sandbox will be deleted, where that is known.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub expires_at: Option<Timestamp>,
 }
 
 /// What kind of thing happened.
@@ -104,11 +107,16 @@ pub struct AuditEntry {
     pub outcome: String,
     /// The request it belongs to.
     pub request_id: Option<String>,
+    /// More, for people. Never a secret.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub message: Option<String>,
 }
 
 impl AuditEntry {
     /// The outcome of what went well.
     pub const OK: &str = "ok";
+    /// Who did what nobody asked for.
+    pub const SERVER: &str = "system";
 }
 
 /// Which audit entries to read, newest first.

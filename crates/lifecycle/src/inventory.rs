@@ -54,6 +54,12 @@ impl Service {
         call("exporting the image", deadlines::INVENTORY_DISK, export).await
     }
 
+    /// Gives an image another name.
+    pub async fn tag_image(&self, reference: &str, name: &str) -> Result<Image, Error> {
+        let tagging = self.inventory()?.tag_image(reference, name);
+        call("naming the image", deadlines::INVENTORY_INDEX, tagging).await
+    }
+
     /// Takes a name from an image.
     pub async fn remove_image(&self, reference: &str) -> Result<(), Error> {
         let removal = self.inventory()?.remove_image(reference);

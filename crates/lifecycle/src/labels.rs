@@ -137,6 +137,7 @@ pub(crate) fn adopt(observed: &SandboxDetails, now: Timestamp) -> Option<Sandbox
         timeout: kept.timeout,
         expires_at: kept.timeout.and_then(|timeout| after(now, timeout)),
         renew_on_access: kept.renew_on_access,
+        secure_access: false,
         exit: None,
         access_token: kept.access_token,
     })

@@ -14,6 +14,7 @@ mod control_plane;
 mod creation;
 mod deadlines;
 pub mod doctor;
+mod ended;
 mod error;
 pub mod event;
 #[cfg(feature = "fake")]
@@ -41,7 +42,8 @@ pub use admission::Rules;
 pub use caller::{AuditContext, Caller, Role, Tenant};
 pub use control_plane::{Config, ControlPlane, Health};
 pub use creation::KEY_KEPT;
-pub use error::{Error, Feature, Violation};
+pub use ended::{ENDED_KEPT, ENDED_MAX, Ended, EndedRecord};
+pub use error::{Absent, Error, Feature, Violation};
 pub use recipe::Recipe;
 pub use sandbox::{
     CreateRequest, Origin, Page, ParseStateError, Reason, Sandbox, SandboxFilter, Snapshot,

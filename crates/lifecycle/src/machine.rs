@@ -15,7 +15,7 @@
 //!   first record   backend at work             backend has made it   backend has failed
 //!   pending        wait                        keep the outcome      keep the outcome
 //!   durable        answered `Pending` when     `Running`             answered before: `Failed`
-//!                  its image must be pulled                          otherwise: an error, gone
+//!                  its image is on its way                           otherwise: an error, gone
 //!                  or the answer is due
 //!   refused        cancel                      taken back, gone      an error, gone
 //! ```
@@ -61,6 +61,8 @@ pub(crate) struct MachineState {
     pub(crate) created: Option<Created>,
     /// The backend call under way. A creation that waits for its record counts as one.
     pub(crate) op: Option<Op>,
+    /// How it had ended before it was deleted, where it had.
+    pub(crate) ended_as: Option<(Reason, String)>,
     creation: CreationProgress,
     /// Somebody set the expiration by hand while it was pending.
     was_renewed: bool,
@@ -210,7 +212,7 @@ pub(crate) fn step(machine_state: &mut MachineState, event: Event) -> Effects {
         Event::Restored => machine_state.restored(todo),
         Event::Recorded(result) => machine_state.recorded(result, todo),
         Event::PullNeeded => machine_state.pull_needed(todo),
-        Event::PullProgress { percent } => machine_state.pull_progress(percent),
+        Event::PullProgress { percent } => machine_state.pull_progress(percent, todo),
         Event::AnswerDue => machine_state.answer_due(todo),
         Event::Made {
             created,
@@ -258,6 +260,7 @@ impl MachineState {
             exit: None,
             created: None,
             op: None,
+            ended_as: None,
             creation: CreationProgress::unrecorded(),
             was_renewed: false,
             must_check: false,
@@ -341,10 +344,12 @@ impl MachineState {
     }
 
     fn wrong_state(&self, action: &'static str, wanted: &'static str) -> Error {
+        let why = self.state.has_ended().then(|| self.message.clone());
         Error::WrongState {
             id: self.id.clone(),
             action,
             state: self.state,
+            why,
             wanted,
         }
     }

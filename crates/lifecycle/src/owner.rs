@@ -18,6 +18,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use crate::backend::Logs;
 use crate::caller::AuditContext;
 use crate::calls::{self, CallEvent};
 use crate::deadlines;
@@ -52,6 +53,8 @@ pub(crate) struct Owner {
     /// When the client that asked for the sandbox should not wait any longer.
     answer_by: Option<Instant>,
     retry: Retry,
+    /// The end of its output, read when it was deleted.
+    last_logs: Option<Logs>,
     is_forgotten: bool,
     is_draining: bool,
 }
@@ -95,6 +98,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, record: SandboxRecord, origination: Or
         waiting: Waiting::default(),
         answer_by: None,
         retry: Retry::new(),
+        last_logs: None,
         is_forgotten: false,
         is_draining: false,
     };
@@ -226,6 +230,8 @@ impl Owner {
                 if !is_awaited {
                     self.call.allow(deadlines::PULL + deadlines::CREATE_QUEUE);
                 }
+                let hold = Instant::now() + deadlines::PULL_HOLD;
+                self.answer_by = self.answer_by.map(|at| at.min(hold));
                 self.feed(Event::PullNeeded);
             }
             CallEvent::PullProgress { percent } => self.feed(Event::PullProgress { percent }),
@@ -240,12 +246,17 @@ impl Owner {
                 });
             }
             CallEvent::MakeFailed { reason, error } => {
+                tracing::warn!(sandbox_id = %self.machine_state.id, reason = reason.as_str(), error = %api::error_chain(&error), "the sandbox could not be made");
                 self.finish(Event::MakeFailed { reason, error });
             }
             CallEvent::Paused(result) => self.finish(Event::PauseDone(result)),
             CallEvent::Resumed(result) => self.finish(Event::ResumeDone(result)),
             CallEvent::Inspected(observation) => self.finish(Event::Inspected(observation)),
-            CallEvent::Deleted(result) => self.finish(Event::DeleteDone(result)),
+            CallEvent::Deleted { result, logs } => {
+                // A second attempt may find the half of it that is left.
+                self.last_logs = self.last_logs.take().or(logs);
+                self.finish(Event::DeleteDone(result));
+            }
             CallEvent::Snapshotted(result) => {
                 let result = result.map(|made| {
                     if let Some(pending) = &mut self.waiting.snapshot {
@@ -315,6 +326,13 @@ impl Owner {
         self.note(kind, self.machine_state.reason.as_str(), message);
     }
 
+    /// Records in the audit trail what happened to the sandbox without anybody's request.
+    fn audit(&mut self, action: &str, outcome: &str, message: String) {
+        let at = self.shared.clock.now();
+        let audit = AuditContext::of_server(at, action, outcome, message);
+        self.record_writer.record(Some(audit));
+    }
+
     fn note(&mut self, kind: EventKind, reason: &str, message: impl Into<String>) {
         let event = crate::event::Event {
             id: 0,
@@ -325,6 +343,7 @@ impl Owner {
             state: Some(self.machine_state.state),
             reason: reason.to_owned(),
             message: message.into(),
+            expires_at: self.machine_state.expires_at,
         };
         self.record_writer.note(event);
     }

@@ -16,6 +16,7 @@ use crate::backend::{Event as BackendEvent, ObservedState, SandboxDetails, Snaps
 use crate::caller::Tenant;
 use crate::calls;
 use crate::deadlines;
+use crate::ended::ENDED_KEPT;
 use crate::error::Error;
 use crate::event::{Event, EventKind};
 use crate::labels;
@@ -186,6 +187,7 @@ async fn tell(shared: &Shared, id: &SandboxId, reason: &str, message: &str) {
         state: None,
         reason: reason.to_owned(),
         message: message.to_owned(),
+        expires_at: None,
     };
     let batch = Batch {
         writes: vec![Write::AppendEvent(event)],
@@ -324,6 +326,7 @@ pub(crate) async fn run(shared: &Arc<Shared>, is_settled: bool) -> bool {
 async fn prune(shared: &Shared) {
     let prune = Write::Prune {
         keys_before: shared.clock.now(),
+        ended_before: shared.clock.now() - ENDED_KEPT,
         keep_events: KEEP_EVENTS,
         keep_audit: KEEP_AUDIT,
     };

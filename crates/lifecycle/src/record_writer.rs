@@ -11,6 +11,7 @@ use api::id::SandboxId;
 use futures_util::future::BoxFuture;
 
 use crate::caller::AuditContext;
+use crate::ended::EndedRecord;
 use crate::error::Error;
 use crate::event::{Event, EventKind};
 use crate::journal::Journal;
@@ -66,6 +67,8 @@ pub(crate) struct RecordWriter {
     waiters: Vec<Waiting>,
     first: First,
     is_removal: bool,
+    /// What is left of it when it is removed.
+    ended: Option<Arc<EndedRecord>>,
     /// A write that failed is not repeated by itself; see `retry`.
     has_failed: bool,
 }
@@ -98,6 +101,7 @@ impl RecordWriter {
                 First::Written
             },
             is_removal: false,
+            ended: None,
             has_failed: false,
         }
     }
@@ -136,9 +140,10 @@ impl RecordWriter {
         self.continue_saving(sandbox);
     }
 
-    /// Drops the sandbox from the store.
-    pub(crate) fn remove(&mut self, sandbox: &Sandbox) {
+    /// Drops the sandbox from the store, which keeps what is left of it for a while.
+    pub(crate) fn remove(&mut self, sandbox: &Sandbox, ended: EndedRecord) {
         self.is_removal = true;
+        self.ended = Some(Arc::new(ended));
         self.has_failed = false;
         self.version += 1;
         self.continue_saving(sandbox);
@@ -174,6 +179,7 @@ impl RecordWriter {
         let mut writes = Vec::with_capacity(3 + self.events.len());
         if self.is_removal {
             writes.push(Write::RemoveSandbox(self.id.clone()));
+            writes.extend(self.ended.clone().map(Write::PutEnded));
             // Never made and never answered: the key is free for another try.
             if sandbox.started_at.is_none() && sandbox.status.state == State::Failed {
                 writes.push(Write::ReleaseKeys(self.id.clone()));
@@ -233,8 +239,12 @@ impl RecordWriter {
         }
         self.has_failed = result.is_err();
         // Whoever asked for what could not be kept records that by themselves.
-        for audit in self.saving_audits.drain(..).filter(|_| result.is_ok()) {
-            audit.set_recorded();
+        for audit in std::mem::take(&mut self.saving_audits) {
+            if result.is_ok() {
+                audit.set_recorded();
+            } else if audit.is_of_server() && self.audits.len() < EVENTS {
+                self.audits.push(audit);
+            }
         }
         if result.is_ok() {
             self.key = None;

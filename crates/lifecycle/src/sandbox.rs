@@ -43,6 +43,8 @@ pub struct CreateRequest {
     pub network: EgressPolicy,
     /// Its idle timeout: each access through the proxy keeps it alive at least this long.
     pub renew_on_access: Option<Duration>,
+    /// Its endpoints name the header of secure access as well.
+    pub secure_access: bool,
 }
 
 impl CreateRequest {
@@ -63,6 +65,7 @@ impl CreateRequest {
             volumes: Vec::new(),
             network: EgressPolicy::ALLOW_ALL,
             renew_on_access: None,
+            secure_access: false,
         }
     }
 }
@@ -135,6 +138,10 @@ pub struct Sandbox {
     pub expires_at: Option<Timestamp>,
     /// Its idle timeout: each access through the proxy keeps it alive at least this long.
     pub renew_on_access: Option<Duration>,
+    /// Its endpoints name the header of secure access as well. It is not kept outside the store: a sandbox
+    /// that is adopted from a lost one has the header of its daemon alone, which is as good.
+    #[serde(default)]
+    pub secure_access: bool,
     /// How PID 1 ended, once it has.
     pub exit: Option<Exit>,
     /// What its daemon and the proxy ask for in `X-EXECD-ACCESS-TOKEN`.
@@ -163,6 +170,13 @@ pub struct Status {
     pub message: String,
     /// When `state` last changed.
     pub last_transition_at: Timestamp,
+}
+
+impl Status {
+    /// The sentence that says why a sandbox has ended, where it has.
+    pub(crate) fn why_ended(&self) -> Option<String> {
+        self.state.has_ended().then(|| self.message.clone())
+    }
 }
 
 /// The states of the contract.

@@ -19,7 +19,8 @@ use crate::caller::Caller;
 use crate::control_plane::ControlPlane;
 use crate::creation;
 use crate::deadlines;
-use crate::error::{Error, Feature};
+use crate::ended::EndedRecord;
+use crate::error::{Absent, Error, Feature};
 use crate::event::{AuditEntry, AuditQuery, Event, EventId};
 use crate::owner::Command;
 use crate::sandbox::{
@@ -66,21 +67,33 @@ impl Service {
 
     /// One sandbox, from memory.
     pub fn get(&self, id: &SandboxId) -> Result<Arc<Sandbox>, Error> {
-        let sandbox = self.shared().view(id)?;
+        let sandbox = self.shared().view(id).map_err(|absent| self.hide(absent))?;
         if admission::sees(&self.caller, &sandbox.tenant) {
             Ok(sandbox)
         } else {
-            Err(Error::NotFound(id.clone()))
+            Err(Error::NotFound(id.clone().into()))
+        }
+    }
+
+    /// Whoever could not see a sandbox is not told what became of it.
+    fn hide(&self, error: Error) -> Error {
+        match error {
+            Error::NotFound(Absent {
+                id,
+                ended: Some(ended),
+            }) if !admission::lists(&self.caller, &ended.tenant) => Error::NotFound(id.into()),
+            other => other,
         }
     }
 
     /// The way to the owner task of a sandbox that this caller sees.
     fn handle(&self, id: &SandboxId) -> Result<Handle, Error> {
-        let handle = self.shared().handle(id)?;
+        let handle = self.shared().handle(id);
+        let handle = handle.map_err(|absent| self.hide(absent))?;
         if admission::sees(&self.caller, &handle.view.borrow().tenant) {
             return Ok(handle);
         }
-        Err(Error::NotFound(id.clone()))
+        Err(Error::NotFound(id.clone().into()))
     }
 
     /// A page of sandboxes, newest first, from memory. Pages count from 1.
@@ -180,6 +193,20 @@ impl Service {
         }
     }
 
+    /// Waits at most `wait` until a sandbox can be connected to; answers it as it then is, also where it needs
+    /// longer. Says why one that has ended or is paused cannot be connected to.
+    pub async fn wait_connectable(
+        &self,
+        id: &SandboxId,
+        wait: Duration,
+    ) -> Result<Arc<Sandbox>, Error> {
+        match self.wait_ready(id, wait).await {
+            Ok(sandbox) => admission::reachable(&sandbox).map(|()| sandbox),
+            Err(Error::NotReady { .. }) => self.get(id),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Waits at most `wait` until a sandbox that was just looked up can be connected to. Judges
     /// every request anew: a connection that was kept open reaches into a paused sandbox too, and
     /// would only hang.
@@ -210,7 +237,7 @@ impl Service {
         Ok(opened?)
     }
 
-    /// Begins a snapshot of a running sandbox; answers `Creating` (or `Ready` if it was quick).
+    /// Begins a snapshot of a running sandbox; answers `Creating`, or `Failed` where that is known at once.
     pub async fn create_snapshot(
         &self,
         id: &SandboxId,
@@ -261,7 +288,10 @@ impl Service {
     /// Output of PID 1 and of the entrypoint. Empty for a sandbox that is not made yet.
     pub async fn logs(&self, id: &SandboxId, query: LogQuery) -> Result<Logs, Error> {
         admission::operate(&self.caller)?;
-        let state = self.get(id)?.status.state;
+        let state = match self.get(id) {
+            Ok(sandbox) => sandbox.status.state,
+            Err(absent) => return Ok(self.ended(id, absent).await?.logs(query)),
+        };
         let logs = self.shared().backend.logs(id, query);
         match within("reading the logs", deadlines::DIAGNOSE, logs).await? {
             Err(backend::Error::NotFound(_)) if state == State::Pending || state.has_ended() => {
@@ -278,13 +308,32 @@ impl Service {
         query: LogQuery,
     ) -> Result<mpsc::Receiver<String>, Error> {
         admission::operate(&self.caller)?;
-        let state = self.get(id)?.status.state;
+        let state = match self.get(id) {
+            Ok(sandbox) => sandbox.status.state,
+            Err(absent) => {
+                let text = self.ended(id, absent).await?.logs(query).text;
+                let (said, all) = mpsc::channel(1);
+                // There is room for it, and nothing comes after it.
+                let _ = said.try_send(text);
+                return Ok(all);
+            }
+        };
         let logs = self.shared().backend.follow_logs(id, query);
         match within("reading the logs", deadlines::DIAGNOSE, logs).await? {
             // One that is gone has said everything.
             Err(backend::Error::NotFound(_)) if state.has_ended() => Ok(mpsc::channel(1).1),
             other => Ok(other?),
         }
+    }
+
+    /// What is left of a sandbox that is gone; the error says that it is.
+    async fn ended(&self, id: &SandboxId, absent: Error) -> Result<EndedRecord, Error> {
+        if !matches!(&absent, Error::NotFound(Absent { ended: Some(_), .. })) {
+            return Err(absent);
+        }
+        let read = self.shared().store.ended(id);
+        let kept = within("reading the last logs", deadlines::STORE_READ, read).await??;
+        kept.ok_or(absent)
     }
 
     /// A description for diagnostics, without secrets.
@@ -355,7 +404,7 @@ impl Service {
         self.plane
             .refuse_when_stopping()
             .err()
-            .unwrap_or_else(|| Error::NotFound(id.clone()))
+            .unwrap_or_else(|| Error::NotFound(id.clone().into()))
     }
 }
 

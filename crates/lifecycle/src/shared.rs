@@ -9,10 +9,12 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
+use crate::admission::Rules;
 use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::control_plane::Config;
-use crate::error::Error;
+use crate::ended::EndedIndex;
+use crate::error::{Absent, Error};
 use crate::journal::Journal;
 use crate::owner::Command;
 use crate::sandbox::Sandbox;
@@ -31,12 +33,16 @@ pub(crate) struct Shared {
     /// The store's name, which new sandboxes carry.
     pub(crate) identity: String,
     pub(crate) snapshots: Snapshots,
+    /// What is known of sandboxes that are gone.
+    pub(crate) ended: EndedIndex,
     /// One permit for each creation that the backend takes at once.
     pub(crate) creations: Arc<Semaphore>,
     /// Every task that must have ended before the journal may.
     pub(crate) tasks: TaskTracker,
     pub(crate) stop: CancellationToken,
     sandboxes: RwLock<HashMap<SandboxId, Handle>>,
+    /// What may be asked for, now.
+    rules: RwLock<Arc<Rules>>,
 }
 
 /// The way to a sandbox's owner task.
@@ -70,9 +76,10 @@ pub(crate) struct Parts {
 }
 
 impl Shared {
-    pub(crate) fn new(parts: Parts, snapshots: Snapshots) -> Shared {
+    pub(crate) fn new(parts: Parts, snapshots: Snapshots, ended: EndedIndex) -> Shared {
         let creations = Arc::new(Semaphore::new(parts.backend.creations_max().max(1)));
         Shared {
+            rules: RwLock::new(Arc::new(parts.config.rules.clone())),
             config: parts.config,
             backend: parts.backend,
             store: parts.store,
@@ -81,6 +88,7 @@ impl Shared {
             timers: parts.timers,
             identity: parts.identity,
             snapshots,
+            ended,
             creations,
             tasks: TaskTracker::new(),
             stop: parts.stop,
@@ -88,16 +96,36 @@ impl Shared {
         }
     }
 
+    /// What may be asked for.
+    pub(crate) fn rules(&self) -> Arc<Rules> {
+        let rules = self.rules.read().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(&rules)
+    }
+
+    pub(crate) fn set_rules(&self, rules: Rules) {
+        let mut held = self.rules.write().unwrap_or_else(PoisonError::into_inner);
+        *held = Arc::new(rules);
+    }
+
     /// The handle of a sandbox.
     pub(crate) fn handle(&self, id: &SandboxId) -> Result<Handle, Error> {
         self.with_index(|index| index.get(id).cloned())
-            .ok_or_else(|| Error::NotFound(id.clone()))
+            .ok_or_else(|| self.absent(id))
     }
 
     /// A sandbox as it is now.
     pub(crate) fn view(&self, id: &SandboxId) -> Result<Arc<Sandbox>, Error> {
         self.with_index(|index| index.get(id).map(|handle| handle.view.borrow().clone()))
-            .ok_or_else(|| Error::NotFound(id.clone()))
+            .ok_or_else(|| self.absent(id))
+    }
+
+    /// There is no such sandbox; with what it was, where that is known.
+    fn absent(&self, id: &SandboxId) -> Error {
+        let ended = self.ended.get(id, self.clock.now());
+        Error::NotFound(Absent {
+            id: id.clone(),
+            ended,
+        })
     }
 
     /// All sandboxes as they are now.

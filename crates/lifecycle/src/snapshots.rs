@@ -144,19 +144,20 @@ pub(crate) async fn create(
     by: Option<&AuditContext>,
 ) -> Result<Arc<Snapshot>, Error> {
     let handle = shared.handle(sandbox)?;
-    let (state, tenant) = {
+    let tenant = {
         let sandbox = handle.view.borrow();
-        (sandbox.status.state, sandbox.tenant.clone())
+        let state = sandbox.status.state;
+        if state != State::Running {
+            return Err(Error::WrongState {
+                id: sandbox.id.clone(),
+                action: "snapshot",
+                state,
+                why: sandbox.status.why_ended(),
+                wanted: "Running",
+            });
+        }
+        sandbox.tenant.clone()
     };
-    if state != State::Running {
-        let (id, wanted) = (sandbox.clone(), "Running");
-        return Err(Error::WrongState {
-            id,
-            action: "snapshot",
-            state,
-            wanted,
-        });
-    }
     let now = shared.clock.now();
     let id = uuid::Uuid::new_v4().to_string();
     let snapshot = Snapshot {
@@ -189,6 +190,9 @@ pub(crate) async fn create(
         let _ = done.send(result);
     });
     match tokio::time::timeout(deadlines::SNAPSHOT_ANSWER, &mut outcome).await {
+        // The answer says that it was accepted, however quick it was: the published clients know no other, and
+        // ask for the snapshot until it is ready.
+        Ok(Ok(Ok(made))) if made.state == SnapshotState::Ready => Ok(Arc::new(snapshot)),
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(Error::ShuttingDown),
         Err(_) => shared.snapshots.get(&snapshot.id),
@@ -204,7 +208,7 @@ async fn run(
         snapshot: snapshot.id.clone(),
         reply,
     };
-    let gone = || Error::NotFound(snapshot.sandbox_id.clone());
+    let gone = || Error::NotFound(snapshot.sandbox_id.clone().into());
     commands.send(command).await.map_err(|_| gone())?;
     answer.await.map_err(|_| gone())?
 }
@@ -336,5 +340,6 @@ fn event(shared: &Shared, snapshot: &Snapshot, kind: EventKind) -> Event {
         state: None,
         reason: snapshot.reason.clone(),
         message: snapshot.message.clone(),
+        expires_at: None,
     }
 }

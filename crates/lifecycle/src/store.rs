@@ -13,6 +13,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::ended::{Ended, EndedRecord};
 use crate::event::{AuditEntry, AuditQuery, Event, EventId};
 use crate::recipe::Recipe;
 use crate::sandbox::{Sandbox, Snapshot};
@@ -44,6 +45,9 @@ pub trait Store: Send + Sync + 'static {
     /// The last `limit` events of one sandbox, oldest first.
     async fn events_of(&self, sandbox: &SandboxId, limit: u32) -> Result<Vec<Event>, Error>;
 
+    /// What is left of a sandbox that is gone, if it is still kept.
+    async fn ended(&self, sandbox: &SandboxId) -> Result<Option<EndedRecord>, Error>;
+
     /// Audit entries, newest first.
     async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, Error>;
 
@@ -64,6 +68,8 @@ pub struct Contents {
     pub sandboxes: Vec<SandboxRecord>,
     /// All snapshots.
     pub snapshots: Vec<Snapshot>,
+    /// Sandboxes that are gone, from the oldest on.
+    pub ended: Vec<Ended>,
     /// The number of the newest event.
     pub last_event: EventId,
 }
@@ -123,6 +129,10 @@ pub enum Write {
     AppendEvent(Event),
     /// Number and append.
     AppendAudit(AuditEntry),
+    /// Replace the newest entry of the same actor about the same target; nothing happens when there is none.
+    AmendAudit(AuditEntry),
+    /// Append what is left of a sandbox that is gone, and forget all but the newest [`ENDED_MAX`](crate::ENDED_MAX).
+    PutEnded(Arc<EndedRecord>),
     /// The first reconciliation with this store has succeeded.
     Settle,
     /// Forget idempotency keys that expired before this instant, and all but the newest events
@@ -130,6 +140,8 @@ pub enum Write {
     Prune {
         /// Keys that expired before this are forgotten.
         keys_before: Timestamp,
+        /// Sandboxes that were gone before this are forgotten.
+        ended_before: Timestamp,
         /// How many events to keep.
         keep_events: u32,
         /// How many audit entries to keep.

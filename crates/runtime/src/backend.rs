@@ -87,6 +87,7 @@ impl Embedded {
     /// Opens the data directory, takes back the sandboxes in it, finishes what an earlier server
     /// left half done, and has a spawner and pools ready.
     pub async fn open(config: Config) -> Result<Self, Error> {
+        check_root()?;
         let layout = Layout::new(&config.data_dir);
         let ready = {
             let (config, layout) = (config.clone(), layout.clone());
@@ -457,4 +458,20 @@ impl Backend for Embedded {
     fn inventory(&self) -> Option<&dyn Inventory> {
         Some(self)
     }
+}
+
+/// Said first, since without root the next thing to fail says only "Permission denied".
+fn check_root() -> Result<(), Error> {
+    let uid = rustix::process::geteuid();
+    if uid.is_root() {
+        return Ok(());
+    }
+    Err(Error::Unavailable {
+        backend: "embedded",
+        message: format!(
+            "this process runs as user {uid}, and sandboxes are made of namespaces, mounts and control \
+             groups, which need root; run the server as root (sudo osb server), or use a Docker engine \
+             (runtime.type = \"docker\"); osb doctor says what else this machine needs"
+        ),
+    })
 }

@@ -95,6 +95,18 @@ impl Inventory for Embedded {
         })?))
     }
 
+    async fn tag_image(&self, reference: &str, name: &str) -> Result<Image, Error> {
+        let tagged = self.images().tag(reference, name).await;
+        let id = tagged.map_err(|error| of_image(error, reference))?;
+        let images = Inventory::images(self).await?;
+        let found = images.into_iter().find(|image| image.id == id.as_str());
+        // Removed by somebody else since.
+        found.ok_or_else(|| Error::ImageNotFound {
+            reference: reference.to_owned(),
+            message: "it was removed meanwhile".to_owned(),
+        })
+    }
+
     async fn remove_image(&self, reference: &str) -> Result<(), Error> {
         let removal = self.images().remove(reference).await;
         removal.map_err(|error| of_image(error, reference))

@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use secrecy::{ExposeSecret as _, SecretString};
@@ -52,10 +52,17 @@ pub enum Denied {
     },
 }
 
+/// A configuration would open a server that has keys.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "the configuration has no API key any more, and a server with keys does not open while it runs; restart it for that"
+)]
+pub struct LastKeyRemoved;
+
 /// The keys, and the memory of failures.
 #[derive(Debug)]
 pub struct Keys {
-    known: Vec<Known>,
+    known: RwLock<Vec<Known>>,
     failures: Mutex<HashMap<IpAddr, Failures>>,
 }
 
@@ -76,6 +83,13 @@ struct Failures {
 impl Keys {
     /// The keys of a configuration that was checked.
     pub fn of(server: &config::Server) -> Self {
+        Self {
+            known: RwLock::new(Self::read(server)),
+            failures: Mutex::default(),
+        }
+    }
+
+    fn read(server: &config::Server) -> Vec<Known> {
         let plain = server.api_key.as_ref().map(|key| {
             let length = key.expose_secret().len();
             (config::DEFAULT_KEY_NAME, hash(key), Some(length))
@@ -84,7 +98,7 @@ impl Keys {
             let digest = key.digest().expect("checked when the settings were read");
             (key.name.as_str(), digest, None)
         });
-        let known = plain
+        plain
             .into_iter()
             .chain(named)
             .map(|(name, sha256, length)| Known {
@@ -92,16 +106,27 @@ impl Keys {
                 sha256,
                 length,
             })
-            .collect();
-        Self {
-            known,
-            failures: Mutex::default(),
+            .collect()
+    }
+
+    /// Takes the keys of another configuration instead, from the next request on. Half a file must not open a
+    /// server, so the last key is not taken away.
+    pub fn replace(&self, server: &config::Server) -> Result<(), LastKeyRemoved> {
+        let new = Self::read(server);
+        if new.is_empty() && !self.is_open() {
+            return Err(LastKeyRemoved);
         }
+        *self.known.write().unwrap_or_else(PoisonError::into_inner) = new;
+        Ok(())
+    }
+
+    fn known(&self) -> RwLockReadGuard<'_, Vec<Known>> {
+        self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether anyone may use the API without a key.
     pub fn is_open(&self) -> bool {
-        self.known.is_empty()
+        self.known().is_empty()
     }
 
     /// Who sent this key from this address. `from` is `None` where addresses mean nothing. A right key is
@@ -132,14 +157,16 @@ impl Keys {
     pub fn knows(&self, value: &[u8]) -> bool {
         // Most values are ruled out by their length, without a hash.
         let may_be = |known: &Known| known.length.is_none_or(|length| length == value.len());
-        self.known.iter().any(may_be) && self.find(value).is_some()
+        let may_be_one = self.known().iter().any(may_be);
+        may_be_one && self.find(value).is_some()
     }
 
     /// Looks at every key, whichever fits, so that the time tells nothing.
     fn find(&self, key: &[u8]) -> Option<Principal> {
         let sent: [u8; 32] = Sha256::digest(key).into();
         let mut found = None;
-        for known in &self.known {
+        let all = self.known();
+        for known in all.iter() {
             if daemon::secret::equal(sent, known.sha256) {
                 found = Some(&known.principal);
             }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
-use daemon::config::{Loaded, example};
+use daemon::config::{Change, Loaded, example};
 use daemon::telemetry;
 use lifecycle::doctor::{Check, Section};
 
@@ -256,12 +256,18 @@ fn serve(arguments: &Arguments) -> Result<(), Failure> {
         .format
         .parse()
         .expect("checked when the settings were read");
-    telemetry::start(filter, format).map_err(|error| Failure {
+    let level = telemetry::start(filter, format).map_err(|error| Failure {
         message: error.to_string(),
         code: 1,
     })?;
     tell(&loaded);
-    run::until_stopped(loaded.settings).map_err(|error| Failure {
+    let before = loaded.changed;
+    let reread: run::Reread = Box::new(move || {
+        let loaded = config::load(&sources).map_err(|problems| problems.to_string())?;
+        tell_of_restart(&before, &loaded.changed);
+        Ok(loaded.settings)
+    });
+    run::until_stopped(loaded.settings, &reread, &level).map_err(|error| Failure {
         message: api::error_chain(&error).to_string(),
         code: 1,
     })
@@ -322,9 +328,49 @@ fn tell(loaded: &Loaded<Config>) {
     for line in &loaded.unused {
         tracing::warn!(reason = line, "a setting has no effect");
     }
+    if !loaded.settings.server.has_key() {
+        let address = loaded.settings.server.address();
+        tracing::warn!(
+            %address,
+            "this server has no API key: whoever reaches its address may do everything. osb server new-key NAME makes one"
+        );
+    }
     if let Some(exposure) = config::exposure(loaded) {
         let Exposure { problem, fix } = exposure;
         tracing::warn!(problem, fix, "a secret can be read by others");
+    }
+}
+
+/// What SIGHUP takes over; everything else holds from the next start on.
+const RELOADED: &[&str] = &[
+    "server.api_key",
+    "server.max_sandbox_timeout_seconds",
+    "storage.allowed_host_paths",
+    "storage.volume_default_size",
+    "renew_intent.enabled",
+    "log.level",
+];
+
+/// Says which settings were changed that only a restart takes over.
+fn tell_of_restart(before: &[Change], after: &[Change]) {
+    let differs = |one: &Change, others: &[Change]| {
+        let is_same = |other: &Change| other.key == one.key && other.value == one.value;
+        !others.iter().any(is_same)
+    };
+    let changed = after.iter().filter(|it| differs(it, before));
+    let taken_back = before.iter().filter(|it| differs(it, after));
+    let mut keys: Vec<&str> = changed
+        .chain(taken_back)
+        .map(|it| it.key.as_str())
+        .collect();
+    keys.retain(|key| !RELOADED.iter().any(|known| key.starts_with(known)));
+    keys.sort_unstable();
+    keys.dedup();
+    for key in keys {
+        tracing::warn!(
+            key,
+            "this setting was changed and holds from the next start on"
+        );
     }
 }
 

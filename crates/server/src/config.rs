@@ -313,7 +313,8 @@ impl Server {
         SocketAddr::new(host, self.port)
     }
 
-    fn has_key(&self) -> bool {
+    /// Whether it takes requests with an API key only.
+    pub(crate) fn has_key(&self) -> bool {
         self.api_key.is_some() || !self.api_keys.0.is_empty()
     }
 }

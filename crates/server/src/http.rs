@@ -50,7 +50,7 @@ pub use front::Front;
 pub(crate) use guard::count;
 
 use self::routes::Routes;
-use crate::access::Keys;
+use crate::access::{Keys, LastKeyRemoved};
 use crate::config::Config;
 use crate::ingress::Ingress;
 use crate::metrics::Metrics;
@@ -99,6 +99,11 @@ impl App {
             spawner,
             room,
         }))
+    }
+
+    /// Takes the API keys of another configuration.
+    pub(crate) fn replace_keys(&self, config: &Config) -> Result<(), LastKeyRemoved> {
+        self.0.keys.replace(&config.server)
     }
 
     /// Answers every request to the API.

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api::quantity::Quantity;
-use daemon::signal::Termination;
+use daemon::signal::{Hangup, Termination};
+use daemon::telemetry::{self, Level};
 use daemon::{Tasks, notify};
 use lifecycle::backend::{self, Backend};
 use lifecycle::clock::SystemClock;
@@ -17,6 +18,7 @@ use lifecycle::{Caller, ControlPlane, Rules, Service};
 use proxy::Limits;
 use tokio::net::{TcpListener, TcpSocket};
 
+use crate::access::LastKeyRemoved;
 use crate::backends;
 use crate::config::{Config, StoreKind};
 use crate::http::App;
@@ -62,23 +64,27 @@ pub(crate) fn io_error(action: impl Into<String>) -> impl FnOnce(io::Error) -> E
     move |source| Error::Io { action, source }
 }
 
-/// Serves until a signal asks to stop.
-pub fn until_stopped(config: Config) -> Result<(), Error> {
+/// Reads the configuration again, or says what is wrong with it.
+pub type Reread = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
+
+/// Serves until a signal asks to stop. SIGHUP has the configuration read again.
+pub fn until_stopped(config: Config, reread: &Reread, level: &Level) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("osb-server")
         .build()
         .map_err(io_error("starting the async runtime"))?;
-    let outcome = runtime.block_on(serve(config));
+    let outcome = runtime.block_on(serve(config, reread, level));
     // A blocking call that hangs must not keep a server that has ended from ending.
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
 }
 
-async fn serve(config: Config) -> Result<(), Error> {
+async fn serve(config: Config, reread: &Reread, level: &Level) -> Result<(), Error> {
     // What a sandbox uses up must not cost the one that looks after the others.
     runtime::spawner::protect_from_oom();
     let mut termination = Termination::catch().map_err(io_error("catching signals"))?;
+    let mut hangup = Hangup::catch().map_err(io_error("catching signals"))?;
     // Taken before the rest is opened, so that clients wait in the queue instead of being refused.
     let listener = listen(&config)?;
     let backend = backends::open(&config).await?;
@@ -86,7 +92,12 @@ async fn serve(config: Config) -> Result<(), Error> {
     let server = Running::start(&config, listener, backend, store).await?;
     tracing::info!(address = %server.address, backend = server.control.backend_name(), "ready");
     notify::ready();
-    let signal = termination.wait().await;
+    let signal = loop {
+        tokio::select! {
+            signal = termination.wait() => break signal,
+            () = hangup.wait() => reload(&server, reread, level),
+        }
+    };
     tracing::info!(signal, "stopping; sandboxes run on");
     notify::stopping();
     tokio::select! {
@@ -96,6 +107,27 @@ async fn serve(config: Config) -> Result<(), Error> {
     Ok(())
 }
 
+/// Takes over what may change while the server runs. A configuration that cannot be used changes nothing.
+fn reload(server: &Running, reread: &Reread, level: &Level) {
+    let taken = reread().and_then(|config| {
+        server.reload(&config).map_err(|error| error.to_string())?;
+        let filter = config.log.level.parse();
+        let filter = filter.map_err(|error: telemetry::Error| error.to_string())?;
+        level.set(filter).map_err(|error| error.to_string())
+    });
+    match taken {
+        Ok(()) => {
+            tracing::info!(
+                "configuration read again: API keys, rules and log level are taken over"
+            );
+        }
+        Err(reason) => tracing::error!(
+            reason,
+            "the configuration was not taken over; the old one holds"
+        ),
+    }
+}
+
 /// A server that serves.
 pub struct Running {
     /// Where it listens.
@@ -103,6 +135,7 @@ pub struct Running {
     /// The control plane it serves, as the server itself uses it.
     pub service: Service,
     control: ControlPlane,
+    app: App,
     tasks: Tasks,
 }
 
@@ -147,7 +180,7 @@ impl Running {
             ..Limits::default()
         };
         let ingress = app.ingress();
-        let front = app.front(&config.server.cors_origins);
+        let front = app.clone().front(&config.server.cors_origins);
         let trusted = config.server.trusted_proxies();
         proxy::serve(&tasks, listener, front, ingress, trusted, limits)
             .map_err(io_error("starting threads for connections"))?;
@@ -155,8 +188,16 @@ impl Running {
             address,
             service: control.for_caller(Caller::server()),
             control,
+            app,
             tasks,
         })
+    }
+
+    /// Takes over the API keys and the rules of another configuration, from the next request on.
+    pub fn reload(&self, config: &Config) -> Result<(), LastKeyRemoved> {
+        self.app.replace_keys(config)?;
+        self.control.set_rules(rules(config));
+        Ok(())
     }
 
     /// Stops: no new connection, requests in flight within `grace`, then the store. Sandboxes run on.

@@ -2,7 +2,7 @@
 //! protocol, for holders of an API key.
 
 use api::inventory::{
-    CreateVolumeRequest, ImportImagesResponse, ListImagesResponse, ListVolumesResponse,
+    CreateVolumeRequest, Image, ImportImagesResponse, ListImagesResponse, ListVolumesResponse,
     PruneImagesResponse, PullEvent, PullImageRequest, VolumeSummary,
 };
 use api::query::QueryWriter;
@@ -92,6 +92,17 @@ impl Images {
         let query = QueryWriter::new().pair("reference", reference).finish();
         let request = self.client.target().get("/images/export").query(query);
         Ok(ByteStream::new(request.timeout(None).send().await?))
+    }
+
+    /// Gives an image that is there, by name or id, another name, which means exactly this image; answers it
+    /// with all its names.
+    pub async fn tag(&self, reference: &str, name: &str) -> Result<Image> {
+        let query = QueryWriter::new()
+            .pair("reference", reference)
+            .pair("name", name)
+            .finish();
+        let request = self.client.target().post("/images/tag").query(query);
+        request.json_answer().await
     }
 
     /// Takes a name from an image; what nobody uses goes with [`prune`](Self::prune).

@@ -55,7 +55,36 @@ pub(super) fn resolve(
             .map_err(|e| Error::io("finding the working directory of", &expanded, e))?;
         here.join(expanded)
     };
-    without_parents(&absolute)
+    Ok(as_listed(without_parents(&absolute)?))
+}
+
+/// The file that a listing showed under this path. JSON has no way to say bytes that are not UTF-8, so a listing
+/// has U+FFFD in their place, and the published clients ask for what was listed: a name that is not there, and
+/// that exactly one entry of its directory is shown as, means that entry.
+fn as_listed(path: PathBuf) -> PathBuf {
+    let is_shown = |part: &OsStr| part.to_str().is_some_and(|it| it.contains('\u{FFFD}'));
+    if !path.iter().any(is_shown) || fs::symlink_metadata(&path).is_ok() {
+        return path;
+    }
+    let mut found = PathBuf::new();
+    for part in path.iter() {
+        let next = found.join(part);
+        let is_missing = is_shown(part) && fs::symlink_metadata(&next).is_err();
+        found = if is_missing {
+            shown_as(&found, part).unwrap_or(next)
+        } else {
+            next
+        };
+    }
+    found
+}
+
+/// The one entry of a directory that is shown as `name`.
+fn shown_as(directory: &Path, name: &OsStr) -> Option<PathBuf> {
+    let entries = fs::read_dir(directory).ok()?.flatten();
+    let mut alike = entries.filter(|entry| *entry.file_name().to_string_lossy() == *name);
+    let found = alike.next()?;
+    alike.next().is_none().then(|| found.path())
 }
 
 /// Drops `.` and doubled slashes; resolves everything up to the last `..` as the kernel would.
@@ -112,6 +141,26 @@ mod tests {
         );
         let odd = OsStr::from_bytes(b"/a/$WHERE\xff");
         assert_eq!(check(odd).unwrap(), Path::new(odd));
+    }
+
+    #[test]
+    fn a_name_that_is_not_utf8_is_found_by_what_a_listing_shows() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &[u8]| directory.path().join(OsStr::from_bytes(name));
+        fs::create_dir(at(b"d\xff")).unwrap();
+        fs::write(at(b"d\xff/a\xfe.txt"), "").unwrap();
+        let shown = at("d\u{FFFD}/a\u{FFFD}.txt".as_bytes());
+        assert_eq!(check(&shown).unwrap(), at(b"d\xff/a\xfe.txt"));
+        // What two entries are shown as means neither.
+        fs::write(at(b"d\xff/a\xfd.txt"), "").unwrap();
+        let ambiguous = at("d\u{FFFD}/a\u{FFFD}.txt".as_bytes());
+        let expected = at(b"d\xff").join("a\u{FFFD}.txt");
+        assert_eq!(check(&ambiguous).unwrap(), expected);
+        // A name that really has the character is itself.
+        fs::write(at("x\u{FFFD}".as_bytes()), "").unwrap();
+        fs::write(at(b"x\xff"), "").unwrap();
+        let itself = at("x\u{FFFD}".as_bytes());
+        assert_eq!(check(&itself).unwrap(), itself);
     }
 
     #[test]

@@ -122,6 +122,7 @@ impl Daemon {
                     value.replace("{dir}", directory.path().to_str().unwrap()),
                 )
             }))
+            .env(MARK, directory.path())
             .stdin(Stdio::from(listener))
             .spawn()
             .unwrap();
@@ -196,5 +197,33 @@ impl Drop for Daemon {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        // Outside a sandbox nothing ends what its commands left in the background.
+        let mark = format!("{MARK}={}", self.directory.path().display());
+        while kill_marked(mark.as_bytes()) {}
     }
+}
+
+/// In the environment of a daemon, and so of everything that it starts: the daemon's directory.
+const MARK: &str = "EXECD_TEST_DAEMON";
+
+/// Kills every process with this variable; whether there was one. One that forks meanwhile leaves a child for the
+/// next look, and one that has been killed has no environment any more (proc_pid_environ(5)).
+fn kill_marked(mark: &[u8]) -> bool {
+    let mut has_found = false;
+    for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+        let pid = entry.file_name().into_string().ok();
+        let Some(pid) = pid.and_then(|pid| Pid::from_raw(pid.parse().ok()?)) else {
+            continue;
+        };
+        // Opened first: the number may be another process's when it has ended.
+        let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else {
+            continue;
+        };
+        let environment = std::fs::read(entry.path().join("environ")).unwrap_or_default();
+        if environment.split(|byte| *byte == 0).any(|it| it == mark) {
+            let _ = pidfd_send_signal(&pidfd, Signal::KILL);
+            has_found = true;
+        }
+    }
+    has_found
 }

@@ -42,6 +42,10 @@ pub trait Inventory: Send + Sync {
     /// An image, by name or id, as an archive.
     async fn export_image(&self, reference: &str) -> Result<Archive, Error>;
 
+    /// Gives an image that is here, by name or id, another name, and answers the image. A name that another
+    /// image has moves. Nothing but the name itself ever means the image by this.
+    async fn tag_image(&self, reference: &str, name: &str) -> Result<Image, Error>;
+
     /// Takes a name from an image, or, given an id, all of them.
     async fn remove_image(&self, reference: &str) -> Result<(), Error>;
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use api::id::{SandboxId, SnapshotId};
 use async_trait::async_trait;
 
+use crate::ended::{ENDED_MAX, EndedRecord};
 use crate::event::{AuditEntry, AuditQuery, Event, EventId};
 use crate::sandbox::Snapshot;
 use crate::store::{Batch, BatchOutcome, Contents, Error, KeyRecord, SandboxRecord, Write};
@@ -40,6 +41,7 @@ struct Held {
     keys: HashMap<String, KeyRecord>,
     events: VecDeque<Event>,
     audit: VecDeque<AuditEntry>,
+    ended: VecDeque<EndedRecord>,
     last_event: EventId,
     last_audit: i64,
     faults: VecDeque<StoreFault>,
@@ -141,13 +143,30 @@ impl Held {
                 entry.id = self.last_audit;
                 self.audit.push_back(entry);
             }
+            Write::AmendAudit(entry) => {
+                let same =
+                    |it: &&mut AuditEntry| it.target == entry.target && it.actor == entry.actor;
+                if let Some(amended) = self.audit.iter_mut().rev().find(same) {
+                    *amended = AuditEntry {
+                        id: amended.id,
+                        ..entry
+                    };
+                }
+            }
+            Write::PutEnded(record) => {
+                self.ended.push_back((*record).clone());
+                let surplus = self.ended.len().saturating_sub(ENDED_MAX as usize);
+                self.ended.drain(..surplus);
+            }
             Write::Settle => self.is_settled = true,
             Write::Prune {
                 keys_before,
+                ended_before,
                 keep_events,
                 keep_audit,
             } => {
                 self.keys.retain(|_, key| key.expires_at >= keys_before);
+                self.ended.retain(|it| it.ended.ended_at >= ended_before);
                 let surplus = self.events.len().saturating_sub(keep_events as usize);
                 self.events.drain(..surplus);
                 let surplus = self.audit.len().saturating_sub(keep_audit as usize);
@@ -185,6 +204,7 @@ impl crate::store::Store for Store {
                 .map(parse)
                 .collect::<Result<_, _>>()?,
             snapshots: held.snapshots.values().cloned().collect(),
+            ended: held.ended.iter().map(|it| it.ended.clone()).collect(),
             last_event: held.last_event,
         })
     }
@@ -236,6 +256,16 @@ impl crate::store::Store for Store {
             .collect();
         found.reverse();
         Ok(found)
+    }
+
+    async fn ended(&self, sandbox: &SandboxId) -> Result<Option<EndedRecord>, Error> {
+        let held = self.lock();
+        let found = held
+            .ended
+            .iter()
+            .rev()
+            .find(|it| it.ended.sandbox_id == *sandbox);
+        Ok(found.cloned())
     }
 
     async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, Error> {

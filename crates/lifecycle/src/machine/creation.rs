@@ -7,7 +7,7 @@
 use jiff::Timestamp;
 
 use super::{Ask, Change, Effect, Effects, MachineState, Op, after};
-use crate::backend::Created;
+use crate::backend::{self, Created};
 use crate::error::Error;
 use crate::sandbox::{Reason, State};
 
@@ -44,6 +44,23 @@ enum MakeOutcome {
         reason: Reason,
         error: Error,
     },
+}
+
+/// What clients are told of a creation that failed. A fault of the server's own may name paths and other
+/// insides of the host: it is for the log.
+fn told(error: &Error) -> String {
+    match error {
+        Error::Backend(cause)
+            if matches!(
+                **cause,
+                backend::Error::Io { .. } | backend::Error::Internal(_)
+            ) =>
+        {
+            "The server met a fault of its own while it made the sandbox; its log tells more"
+                .to_owned()
+        }
+        error => error.to_string(),
+    }
 }
 
 impl CreationProgress {
@@ -103,8 +120,8 @@ impl MachineState {
         }
     }
 
-    /// Says that the image is being pulled, which also answers the client: a download may take
-    /// longer than clients wait.
+    /// Says that the image is being pulled. The client is not answered by that: an image that cannot be had
+    /// is mostly known a moment later, and the client should hear of it in the answer to its request.
     fn tell_pull(&mut self, effects: &mut Effects) {
         if !self.creation.is_pull_needed || !self.creation.is_durable() {
             return;
@@ -113,13 +130,15 @@ impl MachineState {
         let message = "The image is being pulled";
         self.set(State::Pending, Reason::ImagePulling, message);
         effects.push(Effect::Save(Change::Transition));
-        self.answer_create(Ok(()), effects);
     }
 
-    pub(super) fn pull_progress(&mut self, percent: u64) {
+    /// The image can be had, so that only the download is waited for. That may take longer than clients
+    /// wait: the client is answered.
+    pub(super) fn pull_progress(&mut self, percent: u64, effects: &mut Effects) {
         if self.state == State::Pending && self.reason == Reason::ImagePulling {
             self.message = format!("The image is being pulled: {percent} %");
         }
+        self.answer_due(effects);
     }
 
     pub(super) fn answer_due(&mut self, effects: &mut Effects) {
@@ -132,7 +151,10 @@ impl MachineState {
     /// The client need not wait for the sandbox: it is told that it is pending.
     fn answer_pending(&mut self, effects: &mut Effects) {
         if !self.creation.is_answered {
-            effects.push(Effect::Save(Change::Transition));
+            // A download has been told.
+            if self.reason != Reason::ImagePulling {
+                effects.push(Effect::Save(Change::Transition));
+            }
             self.answer_create(Ok(()), effects);
         }
     }
@@ -237,7 +259,7 @@ impl MachineState {
     }
 
     fn fail(&mut self, reason: Reason, error: Error, effects: &mut Effects) {
-        self.set(State::Failed, reason, error.to_string());
+        self.set(State::Failed, reason, told(&error));
         if self.creation.is_answered {
             effects.push(Effect::Save(Change::Transition));
             effects.push(Effect::SetTimer(self.timer()));
@@ -249,7 +271,7 @@ impl MachineState {
 
     /// What a deletion does to a creation under way.
     pub(super) fn give_up_creation(&mut self, effects: &mut Effects) {
-        let gone = Error::NotFound(self.id.clone());
+        let gone = Error::NotFound(self.id.clone().into());
         self.answer_create(Err(gone), effects);
         if self.creation.outcome.take().is_some() {
             self.op = None;

@@ -16,6 +16,9 @@ impl MachineState {
 
     pub(super) fn delete(&mut self, (reason, message): (Reason, &str), effects: &mut Effects) {
         if self.state != State::Stopping {
+            if self.state.has_ended() {
+                self.ended_as = Some((self.reason, self.message.clone()));
+            }
             self.set(State::Stopping, reason, message);
             effects.push(Effect::SetTimer(None));
             effects.push(Effect::Save(Change::Transition));

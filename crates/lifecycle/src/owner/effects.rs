@@ -5,10 +5,12 @@ use super::call_slot::describe;
 use super::command::send_all;
 use crate::calls;
 use crate::deadlines;
+use crate::ended::{Ended, EndedRecord};
 use crate::error::{Error, Feature};
-use crate::event::EventKind;
+use crate::event::{AuditEntry, EventKind};
 use crate::labels;
 use crate::machine::{Ask, Change, Effect, Op};
+use crate::sandbox::{Reason, State};
 
 impl Owner {
     pub(super) fn carry_out(&mut self, effect: Effect) {
@@ -19,6 +21,7 @@ impl Owner {
             Effect::Save(change) => {
                 if change == Change::Transition {
                     self.note_situation(EventKind::StateChanged);
+                    self.audit_end();
                 }
                 self.record_writer.save(self.published.record());
             }
@@ -122,12 +125,46 @@ impl Owner {
         }
     }
 
+    /// Records how a sandbox ended by itself: nobody's request does.
+    fn audit_end(&mut self) {
+        let situation = &self.machine_state;
+        let (action, outcome) = match (situation.state, situation.reason) {
+            (State::Stopping, Reason::SandboxExpired) => ("sandbox.expire", AuditEntry::OK),
+            (State::Terminated, _) => ("sandbox.end", AuditEntry::OK),
+            (State::Failed, reason) => ("sandbox.end", reason.as_str()),
+            _ => return,
+        };
+        let message = situation.message.clone();
+        self.audit(action, outcome, message);
+    }
+
+    /// What is left of the sandbox when it is gone.
+    fn ended(&mut self) -> EndedRecord {
+        let situation = &self.machine_state;
+        let why = situation.ended_as.clone();
+        let why = why.unwrap_or_else(|| (situation.reason, situation.message.clone()));
+        let now = self.shared.clock.now();
+        let logs = self.last_logs.take().unwrap_or_default();
+        EndedRecord {
+            ended: Ended::of(self.published.record(), why, now),
+            logs: logs.text,
+            is_truncated: logs.truncated,
+        }
+    }
+
     fn forget(&mut self) {
         self.is_forgotten = true;
+        let ended = self.ended();
+        // Known as gone before it is gone, so that nobody finds neither.
+        self.shared.ended.add(ended.ended.clone());
         self.shared.remove(&self.machine_state.id);
+        // A creation that failed is forgotten at once; its events say that it failed all the same.
+        if self.machine_state.state == State::Failed {
+            self.note_situation(EventKind::StateChanged);
+        }
         self.note_situation(EventKind::Deleted);
-        self.record_writer.remove(self.published.record());
-        let gone = Error::NotFound(self.machine_state.id.clone());
+        self.record_writer.remove(self.published.record(), ended);
+        let gone = Error::NotFound(self.machine_state.id.clone().into());
         self.waiting.refuse_held(&gone);
         self.commands.close();
     }

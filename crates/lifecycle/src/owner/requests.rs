@@ -14,7 +14,7 @@ use crate::sandbox::State;
 impl Owner {
     pub(super) fn on_command(&mut self, command: Command) {
         if self.is_forgotten {
-            return command.refuse(Error::NotFound(self.machine_state.id.clone()));
+            return command.refuse(Error::NotFound(self.machine_state.id.clone().into()));
         }
         let must_wait = |ask| self.machine_state.must_wait(ask);
         match self.waiting.hold(command, must_wait) {
@@ -65,6 +65,7 @@ impl Owner {
             Command::OutOfMemory => {
                 let message = "A process was killed because the sandbox ran out of memory";
                 self.note(EventKind::OutOfMemory, "OUT_OF_MEMORY", message);
+                self.audit("sandbox.oom", "OUT_OF_MEMORY", message.to_owned());
                 self.record_writer.save(self.published.record());
             }
         }
@@ -96,7 +97,7 @@ impl Owner {
 
     fn patch(&mut self, patch: Patch, by: Option<AuditContext>, reply: Asker) {
         if self.machine_state.state == State::Stopping {
-            let _ = reply.send(Err(Error::NotFound(self.machine_state.id.clone())));
+            let _ = reply.send(Err(Error::NotFound(self.machine_state.id.clone().into())));
             return;
         }
         let message = "Metadata changed";

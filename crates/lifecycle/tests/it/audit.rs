@@ -20,6 +20,7 @@ fn asked(action: &str) -> AuditContext {
         target: None,
         outcome: String::new(),
         request_id: None,
+        message: None,
     })
 }
 

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use lifecycle::backend::{Error as BackendError, Limits, Source, Target};
+use lifecycle::event::EventKind;
 use lifecycle::fake::{Backend, Call, Fault, Gate, Store, StoreFault};
 use lifecycle::store::Store as _;
 use lifecycle::{Caller, CreateRequest, Error, Feature, Reason, SandboxFilter, State, store};
@@ -68,6 +69,57 @@ async fn a_remote_image_is_answered_pending_and_the_pull_does_not_eat_the_lifeti
     );
 }
 
+/// An image that the fake registry does not have.
+const NOWHERE: &str = "nobody/has-this:1";
+
+#[tokio::test(start_paused = true)]
+async fn an_image_that_cannot_be_had_fails_the_request_itself_and_leaves_a_trace() {
+    let world = World::new().await;
+    let request = CreateRequest::from_image(NOWHERE);
+    let error = world.service.create(request, None).await.unwrap_err();
+    assert!(error.to_string().contains(NOWHERE), "{error}");
+    settle().await;
+    let events = world.store.events_after(0, 100).await.unwrap();
+    let failed = events
+        .iter()
+        .find(|it| it.kind == EventKind::StateChanged && it.state == Some(State::Failed));
+    let failed = failed.expect("a failed creation is recorded as failed");
+    assert_eq!(failed.reason, Reason::ImagePullFailed.as_str());
+    assert!(failed.message.contains(NOWHERE), "{}", failed.message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_registry_is_waited_for_a_moment_and_its_refusal_told_to_whoever_connects() {
+    let world = World::new().await;
+    let slow = Fault::Delay(Duration::from_secs(20));
+    world.backend.fail_next(Call::Pull, slow);
+    let begun = tokio::time::Instant::now();
+    let request = CreateRequest::from_image(NOWHERE);
+    let sandbox = world.service.create(request, None).await.unwrap().sandbox;
+    assert_eq!(sandbox.status.reason, Reason::ImagePulling);
+    let held = begun.elapsed();
+    assert!(
+        held > Duration::from_secs(1) && held < Duration::from_secs(3),
+        "{held:?}"
+    );
+    let wait = Duration::from_secs(25);
+    let refused = world.service.wait_connectable(&sandbox.id, wait).await;
+    let refused = refused.unwrap_err();
+    assert!(
+        matches!(
+            refused,
+            Error::WrongState {
+                state: State::Failed,
+                ..
+            }
+        ),
+        "{refused}"
+    );
+    assert!(refused.to_string().contains(NOWHERE), "{refused}");
+    let paused = world.service.pause(&sandbox.id).await.unwrap_err();
+    assert!(paused.to_string().contains(NOWHERE), "{paused}");
+}
+
 #[tokio::test(start_paused = true)]
 async fn creations_beyond_what_the_backend_takes_wait_and_their_time_has_not_begun() {
     let backend = Backend::new();
@@ -124,20 +176,6 @@ async fn connect_waits_for_readiness_and_gives_up_at_its_deadline() {
         .connect(&id, Target::Control, Duration::from_secs(60))
         .await
         .unwrap();
-}
-
-#[tokio::test(start_paused = true)]
-async fn an_image_that_does_not_exist_fails_the_pending_sandbox_and_says_why() {
-    let world = World::new().await;
-    let request = CreateRequest::from_image("nowhere");
-    let sandbox = world.service.create(request, None).await.unwrap().sandbox;
-    let failed = world.until(&sandbox.id, State::Failed).await;
-    assert_eq!(failed.status.reason, Reason::ImagePullFailed);
-    assert!(
-        failed.status.message.contains("nowhere"),
-        "{}",
-        failed.status.message
-    );
 }
 
 #[tokio::test(start_paused = true)]

@@ -386,10 +386,12 @@ async fn snapshots_are_made_listed_used_and_removed() {
         .await
         .unwrap();
     assert_eq!(
-        snapshot.state,
-        SnapshotState::Ready,
-        "quick ones are answered ready"
+        (snapshot.state, snapshot.reason.as_str()),
+        (SnapshotState::Creating, "snapshot_accepted"),
+        "however quick it was"
     );
+    let snapshot = world.service.get_snapshot(&snapshot.id).unwrap();
+    assert_eq!(snapshot.state, SnapshotState::Ready);
     assert_eq!(snapshot.size_bytes, Some(4096));
     let filter = SnapshotFilter {
         name,

@@ -6,6 +6,7 @@ mod audit;
 mod clock;
 mod conformance;
 mod create;
+mod ended;
 mod faults;
 mod life;
 mod restart;

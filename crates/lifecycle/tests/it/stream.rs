@@ -115,6 +115,7 @@ async fn the_audit_trail_is_kept_and_read_page_by_page() {
             target: Some(format!("s{n}")),
             outcome: "ok".to_owned(),
             request_id: None,
+            message: None,
         };
         world.control.audit(entry).await.unwrap();
     }

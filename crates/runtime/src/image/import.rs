@@ -72,10 +72,9 @@ fn detect(path: &Path) -> Result<Import, Error> {
     if path.is_dir() {
         return Ok(Import::Directory(path));
     }
-    let what = path.display().to_string();
     let damaged = |e: io::Error| match e.raw_os_error() {
         Some(_) => Error::io("reading", &path, e),
-        None => corrupt(&what, &e.to_string()),
+        None => corrupt("the archive", &e.to_string()),
     };
     let file = File::open(&path).map_err(damaged)?;
     let stream = decompress(BufReader::with_capacity(READ_BYTES, file)).map_err(damaged)?;
@@ -310,7 +309,7 @@ impl Importer<'_> {
     }
 
     fn rootfs_tar(&self, path: &Path) -> Result<Vec<ImageId>, Error> {
-        let names = self.required_name(path)?;
+        let names = self.required_name()?;
         let what = path.display().to_string();
         let (work, unpacked) = unpack_into_work(self.store, open(path)?, &what, &self.bounds)?;
         self.single_layer(&work, unpacked, &names)
@@ -318,7 +317,7 @@ impl Importer<'_> {
 
     /// A directory is packed and unpacked in one go: one way in for all files.
     fn directory(&self, path: &Path) -> Result<Vec<ImageId>, Error> {
-        let names = self.required_name(path)?;
+        let names = self.required_name()?;
         let (reader, writer) = io::pipe().map_err(|e| Error::io("making a pipe for", path, e))?;
         let what = path.display().to_string();
         let file_bytes_max = self.bounds.bytes;
@@ -344,15 +343,13 @@ impl Importer<'_> {
         }
     }
 
-    fn required_name(&self, path: &Path) -> Result<Vec<String>, Error> {
+    /// Where the archive lies is no business of whoever sent it.
+    fn required_name(&self) -> Result<Vec<String>, Error> {
         match self.name {
             Some(name) => Ok(vec![name.to_string()]),
             None => Err(Error::InvalidReference {
                 reference: String::new(),
-                message: format!(
-                    "{} is a root filesystem and has no name; give it one",
-                    path.display()
-                ),
+                message: "a root filesystem has no name of its own; give it one".to_owned(),
             }),
         }
     }

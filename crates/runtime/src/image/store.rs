@@ -226,6 +226,43 @@ impl Store {
         self.inner.index().list()
     }
 
+    /// Gives a local image, by reference or id, another name for its own platform. The name means exactly this
+    /// image until it is taken away or pulled anew; no registry is asked.
+    pub async fn tag(&self, reference: &str, name: &str) -> Result<ImageId, Error> {
+        let full = self.inner.parse(name)?;
+        if full.digest().is_some() {
+            return Err(Error::InvalidReference {
+                reference: name.to_owned(),
+                message: "a digest names its content alone; give a name with a tag".to_owned(),
+            });
+        }
+        let image = self.inner.find_exact(reference)?;
+        // Kept while the name is written: garbage collection may run beside it.
+        let lease = self.lease_for(&image)?;
+        let record = self.inner.index().images.get(&image).cloned();
+        let Some(record) = record else {
+            return Err(Error::InvalidReference {
+                reference: reference.to_owned(),
+                message: "only images that were pulled, imported or built can have other names, not host or a snapshot"
+                    .to_owned(),
+            });
+        };
+        let platform = Platform {
+            os: record.config.platform.os.clone(),
+            arch: record.config.platform.arch.clone(),
+        };
+        let name = ImageName::new(full.to_string(), &platform);
+        let store = self.clone();
+        run_blocking(move || {
+            store.inner.change_names(|names| {
+                names.insert(name, lease.image().clone());
+                Ok(())
+            })
+        })
+        .await?;
+        Ok(image)
+    }
+
     /// Takes a name (or, given an id, every name) from an image. Its layers go with the next
     /// [`Store::gc`] that finds nobody using them.
     pub async fn remove(&self, reference: &str) -> Result<(), Error> {

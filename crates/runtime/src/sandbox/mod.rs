@@ -13,6 +13,7 @@
 pub(crate) mod build;
 pub(crate) mod copy;
 pub(crate) mod create;
+mod describe;
 pub(crate) mod disk_image;
 mod limits;
 pub(crate) mod log_follow;
@@ -191,32 +192,6 @@ impl Sandbox {
             labels: self.record.labels.clone(),
             started_at: self.started_at,
         }
-    }
-
-    /// For people; carries no secret.
-    pub(crate) fn describe(&self) -> String {
-        use std::fmt::Write;
-        let (record, state) = (&self.record, self.state());
-        let mut text = format!(
-            "sandbox   {}\nsource    {}\nimage     {}\nstate     {}\nnetwork   {:?}\nslot      \
-             {}\ncgroup    {}\nlimits    {:?}\ncommand   {:?}\n",
-            record.id,
-            record.source,
-            record.image,
-            state.name(),
-            record.network,
-            record.slot,
-            record.group,
-            record.limits,
-            record.entrypoint,
-        );
-        if let State::Exited(exit) = &state {
-            let _ = writeln!(text, "exit      {exit:?}");
-        }
-        if let Some(alive) = self.live() {
-            let _ = writeln!(text, "usage     {:?}", alive.group.usage());
-        }
-        text
     }
 
     /// Freezes it. `Ok` if it is frozen already.

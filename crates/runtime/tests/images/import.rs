@@ -356,6 +356,49 @@ async fn damaged_and_hostile_archives_are_refused() {
 }
 
 #[tokio::test]
+async fn another_name_means_exactly_the_image_and_outlives_a_restart() {
+    let scratch = tempfile::tempdir().unwrap();
+    let layout = scratch.path().join("layout");
+    write_layout(&layout, &sample(), Some("local/app:7"));
+    let place = Place::new();
+    let import = Import::OciLayout(layout);
+    let id = place.store.import(&import, None).await.unwrap().remove(0);
+    let alias = "opensandbox/code-interpreter:v1.0.2";
+    assert_eq!(place.store.tag("local/app:7", alias).await.unwrap(), id);
+    // By its id, too.
+    place.store.tag(id.as_str(), "other:1").await.unwrap();
+    let place = place.reopen();
+    place.store.remove("local/app:7").await.unwrap();
+    place.store.gc().await.unwrap();
+    let prepared = place.store.prepare(&image(alias), None).await.unwrap();
+    assert_eq!(prepared.id, id);
+    // No pattern: another tag of the same repository is another image.
+    let neighbour = image("opensandbox/code-interpreter:v1.0.1");
+    assert!(!place.store.is_local(&neighbour, None));
+    for (reference, name) in [
+        ("nowhere:1", "a:1"),
+        ("host", "a:1"),
+        (alias, "host"),
+        (alias, "NOT A NAME"),
+    ] {
+        let refused = place.store.tag(reference, name).await;
+        assert!(refused.is_err(), "{reference} {name}");
+    }
+}
+
+#[tokio::test]
+async fn a_root_filesystem_without_a_name_is_refused_without_its_path() {
+    let scratch = tempfile::tempdir().unwrap();
+    let tree = scratch.path().join("tree");
+    std::fs::create_dir(&tree).unwrap();
+    let place = Place::new();
+    let refused = place.store.import(&Import::Directory(tree), None).await;
+    let told = refused.unwrap_err().to_string();
+    assert!(told.contains("give it one"), "{told}");
+    assert!(!told.contains("tree"), "{told}");
+}
+
+#[tokio::test]
 async fn other_platforms_and_ambiguous_names_are_refused() {
     let scratch = tempfile::tempdir().unwrap();
     let foreign = Image::new(

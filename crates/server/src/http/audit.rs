@@ -79,7 +79,15 @@ pub(super) async fn record(
         let response = next.run(request).await;
         let is_recorded = audit.is_recorded() && response.status().is_success();
         if !is_recorded && response.extensions().get::<RecordsItself>().is_none() {
-            keep(&app, finish(entry, &response)).await;
+            let mut entry = finish(entry, &response);
+            // It was recorded when it began, and came to nothing: that entry is mended.
+            let begun = audit.target().filter(|_| audit.is_recorded());
+            if let Some(target) = begun {
+                entry.target = Some(target.to_owned());
+                keep_amended(&app, entry).await;
+            } else {
+                keep(&app, entry).await;
+            }
         }
         response
     });
@@ -111,6 +119,14 @@ async fn keep(app: &App, entry: AuditEntry) {
     } else {
         control.audit_behind(entry).await
     };
+    told(kept);
+}
+
+async fn keep_amended(app: &App, entry: AuditEntry) {
+    told(app.0.control.amend_audit_behind(entry).await);
+}
+
+fn told(kept: Result<(), lifecycle::Error>) {
     if let Err(error) = kept {
         tracing::error!(error = %api::error_chain(&error), "an audit entry was lost");
     }
@@ -129,6 +145,7 @@ fn begin(request: &Request, path: &RawPathParams, action: &str) -> Option<AuditE
         target: path.iter().next().map(|(_, value)| value.to_owned()),
         outcome: String::new(),
         request_id: extensions.get::<RequestId>().map(ToString::to_string),
+        message: None,
     })
 }
 
@@ -137,7 +154,10 @@ fn finish(mut entry: AuditEntry, response: &Response) -> AuditEntry {
         entry.target = Some(target.clone());
     }
     entry.outcome = match response.extensions().get::<Answered>() {
-        Some(Answered(code)) => code.as_str().to_owned(),
+        Some(answered) => {
+            entry.message = Some(answered.message.to_string());
+            answered.code.as_str().to_owned()
+        }
         None if response.status().is_success() => AuditEntry::OK.to_owned(),
         None => response.status().as_u16().to_string(),
     };

@@ -52,6 +52,7 @@ pub(super) fn request(body: &CreateSandboxRequest) -> Result<CreateRequest, Erro
             None => EgressPolicy::ALLOW_ALL,
         },
         renew_on_access: renew_on_access(body)?,
+        secure_access: body.secure_access,
     })
 }
 

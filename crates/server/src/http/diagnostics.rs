@@ -18,9 +18,9 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::Stream;
 use http::{HeaderName, HeaderValue, header};
 use jiff::{SignedDuration, Timestamp};
-use lifecycle::Service;
 use lifecycle::backend::{LogQuery, Logs};
 use lifecycle::event::Event;
+use lifecycle::{Ended, Service};
 
 use super::audit::CallerService;
 use super::events::HEARTBEAT;
@@ -190,7 +190,13 @@ async fn read_events(service: &Service, id: &SandboxId, limit: u64) -> Result<Ve
 
 /// What the control plane knows of a sandbox and what its backend does.
 async fn description(app: &App, service: &Service, id: &SandboxId) -> Result<String, Error> {
-    let sandbox = service.get(id)?;
+    let sandbox = match service.get(id) {
+        Ok(sandbox) => sandbox,
+        Err(lifecycle::Error::NotFound(absent)) if absent.ended.is_some() => {
+            return Ok(absent.ended.as_deref().map(remains).unwrap_or_default());
+        }
+        Err(error) => return Err(error.into()),
+    };
     let status = &sandbox.status;
     let mut text = String::new();
     let _ = writeln!(text, "id:         {}", sandbox.id);
@@ -213,6 +219,17 @@ async fn description(app: &App, service: &Service, id: &SandboxId) -> Result<Str
     }
     text.push_str(&service.describe(id).await?);
     Ok(text)
+}
+
+/// What is known of a sandbox that is gone.
+fn remains(ended: &Ended) -> String {
+    let mut text = String::new();
+    let _ = writeln!(text, "id:         {}", ended.sandbox_id);
+    let _ = writeln!(text, "state:      gone ({})", ended.reason.as_str());
+    let _ = writeln!(text, "message:    {}", ended.message);
+    let _ = writeln!(text, "created at: {}", ended.created_at);
+    let _ = writeln!(text, "ended at:   {}", ended.ended_at);
+    text
 }
 
 /// The scope asked for, if any; only those the published server knows.

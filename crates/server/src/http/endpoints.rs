@@ -1,7 +1,9 @@
 //! Endpoints: where a port of a sandbox is reached from outside. Always through this server's
 //! own proxy, with the sandbox's token as a header to send along.
 
-use api::endpoint::Endpoint;
+use std::collections::BTreeMap;
+
+use api::endpoint::{Endpoint, SECURE_ACCESS_HEADER};
 use api::error::ErrorCode;
 use api::exec::ACCESS_TOKEN_HEADER;
 use api::problem::{Problem, Problems};
@@ -10,8 +12,7 @@ use axum::Json;
 use axum::extract::{OriginalUri, Path, State};
 use http::uri::Authority;
 use http::{HeaderMap, header};
-use lifecycle::Service;
-use secrecy::{ExposeSecret as _, SecretString};
+use secrecy::ExposeSecret as _;
 
 use super::audit::CallerService;
 use super::extract::{OfSandbox, RawQuery};
@@ -30,27 +31,25 @@ pub(super) async fn get(
 ) -> Result<Json<Endpoint>, Error> {
     check_query(&query)?;
     let port = parse_port(&port)?;
-    let token = token(&service, &id).await?.expose_secret().to_owned();
+    // The published clients take whatever fails here as the end, and show it; what they are told by the proxy
+    // instead they try again until their time is over. So a sandbox that cannot be used says so here, and one
+    // that needs longer than clients wait has an endpoint all the same: requests sent there go on waiting.
+    let sandbox = service.wait_connectable(&id, ingress::READY_WAIT).await?;
+    let token = sandbox.access_token.expose_secret().to_owned();
     let host = host(app.0.rules.eip.as_deref(), &headers)?;
     let mount = if uri.path().starts_with("/v1/") {
         "/v1"
     } else {
         ""
     };
+    let mut headers = BTreeMap::from([(ACCESS_TOKEN_HEADER.to_owned(), token.clone())]);
+    if sandbox.secure_access {
+        headers.insert(SECURE_ACCESS_HEADER.to_owned(), token);
+    }
     Ok(Json(Endpoint {
         endpoint: format!("{host}{mount}/sandboxes/{id}/proxy/{port}"),
-        headers: Some([(ACCESS_TOKEN_HEADER.to_owned(), token)].into()),
+        headers: Some(headers),
     }))
-}
-
-/// Waits for the sandbox to be ready. One that needs longer than clients wait for an answer has
-/// an endpoint all the same: the requests sent there go on waiting.
-async fn token(service: &Service, id: &api::id::SandboxId) -> Result<SecretString, Error> {
-    match service.wait_ready(id, ingress::READY_WAIT).await {
-        Ok(sandbox) => Ok(sandbox.access_token.clone()),
-        Err(lifecycle::Error::NotReady { .. }) => Ok(service.get(id)?.access_token.clone()),
-        Err(error) => Err(error.into()),
-    }
 }
 
 /// `use_server_proxy` asks for what is always done. Signed routes need a gateway.

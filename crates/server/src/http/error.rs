@@ -100,9 +100,12 @@ pub enum Error {
 const KEY_CHALLENGE: &str = "ApiKey header=\"OPEN-SANDBOX-API-KEY\"";
 const TOKEN_CHALLENGE: &str = "ApiKey header=\"X-EXECD-ACCESS-TOKEN\"";
 
-/// The code an answer carries, for the audit trail: an extension of the response.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Answered(pub(super) ErrorCode);
+/// The code and the message that an answer carries, for the audit trail: an extension of the response.
+#[derive(Debug, Clone)]
+pub(super) struct Answered {
+    pub(super) code: ErrorCode,
+    pub(super) message: Cow<'static, str>,
+}
 
 /// What a client is told.
 struct Answer {
@@ -457,7 +460,11 @@ impl Error {
         let body = body.expect("an envelope has string keys only");
         let mut response = http::Response::new(Bytes::from(body));
         *response.status_mut() = answer.status;
-        response.extensions_mut().insert(Answered(self.code()));
+        let answered = Answered {
+            code: self.code(),
+            message: answer.message.clone(),
+        };
+        response.extensions_mut().insert(answered);
         let headers = response.headers_mut();
         let json = HeaderValue::from_static("application/json");
         headers.insert(header::CONTENT_TYPE, json);

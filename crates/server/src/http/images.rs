@@ -233,6 +233,28 @@ pub(super) async fn export(
     Ok(([(header::CONTENT_TYPE, "application/x-tar")], body).into_response())
 }
 
+/// `POST /images/tag`
+pub(super) async fn tag(
+    CallerService(service): CallerService,
+    RawQuery(query): RawQuery,
+) -> Result<Response, Error> {
+    let query = Query::parse(&query).map_err(|problem| Error::query(vec![problem]))?;
+    let mut problems = Problems::new();
+    let mut required = |field: &'static str| {
+        let given = query.first(field).unwrap_or_default();
+        if given.is_empty() {
+            problems.add(field, "is missing");
+        }
+        given
+    };
+    let (reference, name) = (required("reference"), required("name"));
+    problems.into_result(()).map_err(Error::query)?;
+    let tagging = service.tag_image(reference, name);
+    let image = tagging.await.map_err(Error::Image)?;
+    let target = Extension(audit::Target(name.to_owned()));
+    Ok((target, Json(wire(image))).into_response())
+}
+
 /// `DELETE /images/{reference}`
 pub(super) async fn remove(
     CallerService(service): CallerService,

@@ -96,6 +96,7 @@ fn handlers() -> HashMap<&'static str, Handle> {
         ("importImages", to(images::import)),
         ("exportImage", to(images::export)),
         ("pruneImages", to(images::prune)),
+        ("tagImage", to(images::tag)),
         ("deleteImage", to(images::remove)),
         ("listVolumes", to(volumes::list)),
         ("createVolume", to(volumes::create)),

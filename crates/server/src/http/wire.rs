@@ -9,8 +9,6 @@ use jiff::Timestamp;
 use lifecycle::event::{AuditEntry, Event, EventKind};
 use lifecycle::{Origin, Page, Sandbox, Snapshot, SnapshotState, State};
 
-use super::audit;
-
 /// A sandbox.
 pub(super) fn sandbox(sandbox: &Sandbox) -> wire::Sandbox {
     let (image, snapshot_id) = match &sandbox.origin {
@@ -161,7 +159,7 @@ pub(super) fn event(event: &Event) -> Option<LifecycleEvent> {
         snapshot_id: event.snapshot_id.clone(),
         status,
         snapshot_status: None,
-        expires_at: None,
+        expires_at: event.expires_at.map(micros),
     })
 }
 
@@ -176,7 +174,7 @@ pub(super) fn audit_event(entry: &AuditEntry) -> AuditEvent {
         resource: entry.target.clone(),
         outcome: outcome(code.as_deref()),
         code,
-        message: None,
+        message: entry.message.clone(),
         request_id: entry.request_id.as_deref().and_then(|id| id.parse().ok()),
         client: entry.remote.clone(),
     }
@@ -187,7 +185,10 @@ fn outcome(code: Option<&str>) -> AuditOutcome {
     use api::error::ErrorCode as Code;
     match code.map(Code::from_wire) {
         None => AuditOutcome::Success,
-        Some(None) if code == Some(audit::CANCELLED) => AuditOutcome::Failure,
+        // A status, where the answer had no code.
+        Some(None) if code.is_some_and(|it| it.starts_with('4')) => AuditOutcome::Refused,
+        // What its client gave up, and the reason of a sandbox that ended: no codes of the contract.
+        Some(None) => AuditOutcome::Failure,
         Some(Some(
             Code::SandboxInternalError
             | Code::Unavailable

@@ -30,7 +30,8 @@ const ACQUIRE: Duration = Duration::from_secs(5);
 const LOCK: i64 = 0x006f_7362_2d73_7276;
 
 /// Each brings the schema from its index to the next. Never change one that was released.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE sandboxes (
         id TEXT PRIMARY KEY, state TEXT NOT NULL, created_at BIGINT NOT NULL,
         expires_at BIGINT, document TEXT NOT NULL
@@ -56,7 +57,16 @@ const MIGRATIONS: &[&str] = &["
     );
     CREATE INDEX audit_by_target ON audit (target, id);
     CREATE INDEX audit_by_actor ON audit (actor, id);
-    "];
+    ",
+    "
+    CREATE TABLE ended (
+        number BIGINT GENERATED ALWAYS AS IDENTITY PRIMARY KEY, sandbox_id TEXT NOT NULL,
+        ended_at BIGINT NOT NULL, summary TEXT NOT NULL, document TEXT NOT NULL
+    );
+    CREATE INDEX ended_by_sandbox ON ended (sandbox_id);
+    CREATE INDEX ended_by_end ON ended (ended_at);
+    ",
+];
 
 /// A store in a PostgreSQL database.
 pub struct Postgres {

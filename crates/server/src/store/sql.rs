@@ -46,6 +46,17 @@ pub(super) const APPEND_AUDIT: &str =
 pub(super) const AUDIT: &str = "SELECT id, document FROM audit \
      WHERE (CAST($1 AS TEXT) IS NULL OR target = $1) AND (CAST($2 AS TEXT) IS NULL OR actor = $2) AND id < $3 \
      ORDER BY id DESC LIMIT $4";
+pub(super) const AMEND_AUDIT: &str = "UPDATE audit SET document = $3 WHERE id = \
+     (SELECT MAX(id) FROM audit WHERE target = $1 AND actor = $2)";
+pub(super) const PUT_ENDED: &str =
+    "INSERT INTO ended (sandbox_id, ended_at, summary, document) VALUES ($1, $2, $3, $4)";
+pub(super) const LIMIT_ENDED: &str =
+    "DELETE FROM ended WHERE number <= (SELECT MAX(number) FROM ended) - $1";
+pub(super) const ENDED: &str =
+    "SELECT document FROM ended WHERE sandbox_id = $1 ORDER BY number DESC LIMIT 1";
+/// Without the output, which is most of it.
+pub(super) const ALL_ENDED: &str = "SELECT summary FROM ended ORDER BY number";
+pub(super) const PRUNE_ENDED: &str = "DELETE FROM ended WHERE ended_at < $1";
 pub(super) const PRUNE_AUDIT: &str =
     "DELETE FROM audit WHERE id <= (SELECT MAX(id) FROM audit) - $1";
 
@@ -219,17 +230,42 @@ macro_rules! sql_store {
                         .execute(connection)
                         .await?;
                 }
+                Write::AmendAudit(entry) => {
+                    sqlx::query(sql::AMEND_AUDIT)
+                        .bind(&entry.target)
+                        .bind(&entry.actor)
+                        .bind(serde_json::to_string(entry).map_err(encode)?)
+                        .execute(connection)
+                        .await?;
+                }
+                Write::PutEnded(record) => {
+                    sqlx::query(sql::PUT_ENDED)
+                        .bind(record.ended.sandbox_id.as_str())
+                        .bind(sql::micros(record.ended.ended_at))
+                        .bind(serde_json::to_string(&record.ended).map_err(encode)?)
+                        .bind(serde_json::to_string(&**record).map_err(encode)?)
+                        .execute(&mut *connection)
+                        .await?;
+                    run(
+                        connection,
+                        sql::LIMIT_ENDED,
+                        i64::from(lifecycle::ENDED_MAX),
+                    )
+                    .await?;
+                }
                 Write::Settle => {
                     let row = sqlx::query(sql::PUT_META).bind(sql::SETTLED).bind("yes");
                     row.execute(connection).await?;
                 }
                 Write::Prune {
                     keys_before,
+                    ended_before,
                     keep_events,
                     keep_audit,
                 } => {
                     let keys_before = sql::micros(*keys_before);
                     run(connection, sql::PRUNE_KEYS, keys_before).await?;
+                    run(connection, sql::PRUNE_ENDED, sql::micros(*ended_before)).await?;
                     run(connection, sql::PRUNE_EVENTS, i64::from(*keep_events)).await?;
                     run(connection, sql::PRUNE_AUDIT, i64::from(*keep_audit)).await?;
                 }
@@ -266,6 +302,7 @@ macro_rules! sql_store {
                     is_settled: self.meta(sql::SETTLED).await?.is_some(),
                     sandboxes: self.documents(sql::ALL_SANDBOXES).await?,
                     snapshots: self.documents(sql::ALL_SNAPSHOTS).await?,
+                    ended: self.documents(sql::ALL_ENDED).await?,
                     last_event: newest.unwrap_or(0),
                 })
             }
@@ -313,6 +350,18 @@ macro_rules! sql_store {
                     .await
                     .map_err(|e| $fail(self, "read events", &e))?;
                 rows.into_iter().rev().map(|row| self.event(row)).collect()
+            }
+
+            async fn ended(
+                &self,
+                sandbox: &SandboxId,
+            ) -> Result<Option<lifecycle::EndedRecord>, Error> {
+                let row: Option<String> = sqlx::query_scalar(sql::ENDED)
+                    .bind(sandbox.as_str())
+                    .fetch_optional(&self.pool)
+                    .await
+                    .map_err(|e| $fail(self, "read the last logs", &e))?;
+                row.map(|text| self.parse(&text)).transpose()
             }
 
             async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, Error> {

@@ -38,7 +38,8 @@ const CONNECTIONS: u32 = 4;
 const ACQUIRE: Duration = Duration::from_secs(5);
 
 /// Each brings the schema from its index to the next. Never change one that was released.
-const MIGRATIONS: &[&str] = &["
+const MIGRATIONS: &[&str] = &[
+    "
     CREATE TABLE sandboxes (
         id TEXT PRIMARY KEY, state TEXT NOT NULL, created_at BIGINT NOT NULL,
         expires_at BIGINT, document TEXT NOT NULL
@@ -64,7 +65,16 @@ const MIGRATIONS: &[&str] = &["
     );
     CREATE INDEX audit_by_target ON audit (target, id);
     CREATE INDEX audit_by_actor ON audit (actor, id);
-    "];
+    ",
+    "
+    CREATE TABLE ended (
+        number INTEGER PRIMARY KEY AUTOINCREMENT, sandbox_id TEXT NOT NULL,
+        ended_at BIGINT NOT NULL, summary TEXT NOT NULL, document TEXT NOT NULL
+    );
+    CREATE INDEX ended_by_sandbox ON ended (sandbox_id);
+    CREATE INDEX ended_by_end ON ended (ended_at);
+    ",
+];
 
 /// A store in a file.
 pub struct Sqlite {

@@ -51,6 +51,7 @@ pub(super) fn event(record: &SandboxRecord, message: &str) -> Event {
         state: Some(record.sandbox.status.state),
         reason: "R".to_owned(),
         message: message.to_owned(),
+        expires_at: None,
     }
 }
 

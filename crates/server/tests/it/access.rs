@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use serde_json::json;
+use server::config::Config;
 use sha2::{Digest as _, Sha256};
 
 use crate::support::{Server, request_for, start_with};
@@ -338,4 +339,28 @@ async fn web_pages_may_call_the_api() {
         .refused(403, "FORBIDDEN");
     call("theirs.example", None).await.refused(403, "FORBIDDEN");
     call("localhost", None).await.expect(200);
+}
+
+#[tokio::test]
+async fn keys_and_rules_are_taken_over_while_the_server_runs() {
+    let server = start_with(|config| config.server.api_key = Some("old".to_owned().into())).await;
+    let list = |key| with_key(&server, "GET", "/v1/sandboxes", key);
+    list("old").await.expect(200);
+    let mut config = Config::default();
+    config.server.api_key = Some("new".to_owned().into());
+    config.server.max_sandbox_timeout_seconds = Some(60);
+    server.running.reload(&config).unwrap();
+    list("new").await.expect(200);
+    list("old").await.expect(401);
+    let request = server
+        .request("POST", "/v1/sandboxes")
+        .header("content-type", "application/json")
+        .header("open-sandbox-api-key", "new");
+    let body = Body::from(request_for("local").to_string());
+    let refused = server.call(request.body(body).unwrap()).await;
+    assert!(refused.expect(400).text.contains("timeout"));
+    // Half a file does not open a server.
+    assert!(server.running.reload(&Config::default()).is_err());
+    server.get("/v1/sandboxes").await.expect(401);
+    list("new").await.expect(200);
 }

@@ -2,6 +2,7 @@
 
 use axum::body::Body;
 use http_body_util::BodyExt as _;
+use lifecycle::backend;
 use lifecycle::fake::{Call, Fault, Gate};
 use serde_json::{Value, json};
 
@@ -77,19 +78,51 @@ async fn a_pull_tells_how_it_goes_and_is_recorded_when_it_ends() {
 #[tokio::test]
 async fn a_pull_that_fails_says_so_in_its_last_event_or_its_answer() {
     let server = start().await;
-    // The fake registry resolves before it finds that there is nothing.
-    let answer = pull(&server, "nowhere").await.expect(200);
+    // Known before anything has come: an answer like any other.
+    pull(&server, "nowhere")
+        .await
+        .refused(404, "IMAGE::NOT_FOUND");
+    let lost = backend::Error::ImageNotFound {
+        reference: "remote".to_owned(),
+        message: "it was removed while it came".to_owned(),
+    };
+    server.backend.fail_next(Call::Pull, Fault::Fail(lost));
+    let answer = pull(&server, "remote").await.expect(200);
     let last = events(&answer).pop().unwrap();
     assert_eq!(last["type"], "error", "{answer:?}");
     assert_eq!(last["error"]["code"], "IMAGE::NOT_FOUND", "{answer:?}");
     assert_eq!(
         trail(&server).await[0],
-        line("image.pull", "nowhere", "IMAGE::NOT_FOUND")
+        line("image.pull", "remote", "IMAGE::NOT_FOUND")
     );
     pull(&server, "NOT A REFERENCE")
         .await
         .refused(400, "SANDBOX::INVALID_PARAMETER");
     server.post("/v1/images/pull", json!({})).await.expect(422);
+}
+
+#[tokio::test]
+async fn an_image_gets_another_name_and_the_answer_says_which_image_it_is() {
+    let server = start().await;
+    let tag = |query: &str| {
+        let path = format!("/v1/images/tag?{query}");
+        let server = &server;
+        async move { server.post(&path, json!({})).await }
+    };
+    let image = tag("reference=local&name=mine").await.expect(200).json();
+    assert_eq!(image["references"][0], "mine", "{image}");
+    assert!(image["id"].is_string(), "{image}");
+    let made = server.post("/v1/sandboxes", request_for("mine")).await;
+    made.expect(202);
+    tag("reference=nowhere&name=mine")
+        .await
+        .refused(404, "IMAGE::NOT_FOUND");
+    tag("reference=local").await.expect(422);
+    let entries = trail(&server).await;
+    assert!(
+        entries.contains(&line("image.tag", "mine", "success")),
+        "{entries:?}"
+    );
 }
 
 #[tokio::test]

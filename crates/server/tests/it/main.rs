@@ -5,6 +5,7 @@
 mod access;
 mod browser;
 mod clients;
+mod ended;
 mod inventory;
 mod operations;
 mod proxy;

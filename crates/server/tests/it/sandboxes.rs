@@ -373,6 +373,25 @@ async fn a_sandbox_whose_image_is_pulled_is_pending_and_its_endpoint_waits() {
 }
 
 #[tokio::test]
+async fn secure_access_has_its_header_in_endpoints_and_it_lets_in() {
+    let server = start().await;
+    let mut request = request_for("local");
+    request["secureAccess"] = json!(true);
+    let made = server.post("/v1/sandboxes", request).await.expect(202);
+    let id = made.json()["id"].as_str().unwrap().parse().unwrap();
+    let (path, headers) = server.endpoint(&id, 44772).await;
+    let name = "OpenSandbox-Secure-Access";
+    let request = server.request("GET", &format!("{path}/ping"));
+    let request = request.header(name, &headers[name]);
+    server
+        .call(request.body(axum::body::Body::empty()).unwrap())
+        .await
+        .expect(200);
+    let plain = server.sandbox().await;
+    assert!(!server.endpoint(&plain, 44772).await.1.contains_key(name));
+}
+
+#[tokio::test]
 async fn endpoints_lead_through_the_proxy_with_the_token() {
     let server = start().await;
     let id = server.sandbox().await;

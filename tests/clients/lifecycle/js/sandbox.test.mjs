@@ -120,3 +120,30 @@ test('the manager: list, snapshot, kill', async () => {
   await assert.rejects(manager.getSandboxInfo(other.id), (error) => error instanceof SandboxApiException && error.statusCode === 404);
   await manager.close();
 });
+
+// What the client may take to show a reason that the server knows.
+const shownWithin = 3000;
+const refused = async (attempt) => {
+  const begun = Date.now();
+  let said;
+  await assert.rejects(attempt(), (error) => {
+    said = error.message;
+    return true;
+  });
+  assert.ok(Date.now() - begun < shownWithin, `shown after ${Date.now() - begun} ms: ${said}`);
+  return said;
+};
+
+test('the reason of a sandbox that cannot be had or used is shown soon', async () => {
+  const ended = () => Sandbox.create({ connectionConfig, image, resource, entrypoint: ['sh', '-c', 'exit 3'] });
+  assert.match(await refused(ended), /exit code 3/);
+  if (image === 'host') {
+    const nowhere = () => Sandbox.create({ connectionConfig, image: '127.0.0.1:1/a/b:1', resource });
+    assert.match(await refused(nowhere), /could not be pulled/);
+  }
+  const paused = await Sandbox.create({ connectionConfig, image, resource });
+  await paused.pause();
+  assert.match(await refused(() => Sandbox.connect({ connectionConfig, sandboxId: paused.id })), /paused; resume/);
+  await paused.kill();
+  await paused.close();
+});

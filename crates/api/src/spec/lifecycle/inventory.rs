@@ -45,6 +45,17 @@ pub(super) fn images() -> Vec<Operation> {
         .audited("image.prune")
         .answers_json(200, "What went.", Shape::Named("PruneImagesResponse")),
         new(
+            "POST",
+            "/images/tag",
+            "tagImage",
+            "Gives an image that is here another name, which means exactly this image from now on.",
+        )
+        .audited("image.tag")
+        .required_query("reference", Shape::Text, "The image, by name or id.")
+        .required_query("name", Shape::Text, "The name it gets as well.")
+        .answers_json(200, "The image, with all its names.", Shape::Named("Image"))
+        .errors(&[404, 409]),
+        new(
             "DELETE",
             "/images/{reference}",
             "deleteImage",

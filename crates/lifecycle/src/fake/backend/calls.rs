@@ -55,12 +55,18 @@ impl crate::backend::Backend for Backend {
         let Source::Image { reference, .. } = source else {
             return Ok(());
         };
-        let _ = progress.try_send(PullProgress::Resolved {
-            layers: 1,
-            total_bytes: 100,
-        });
+        // A registry says what there is to download only of what it has.
+        let is_there = self.lock().remote.contains(reference);
+        if is_there {
+            let _ = progress.try_send(PullProgress::Resolved {
+                layers: 1,
+                total_bytes: 100,
+            });
+        }
         let afterwards = self.strike(Call::Pull).await?;
-        let _ = progress.try_send(PullProgress::Downloaded { bytes: 100 });
+        if is_there {
+            let _ = progress.try_send(PullProgress::Downloaded { bytes: 100 });
+        }
         {
             let mut held = self.lock();
             if !held.remote.contains(reference) && !held.local.contains(reference) {

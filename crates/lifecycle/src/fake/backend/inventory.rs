@@ -78,6 +78,19 @@ impl Inventory for Backend {
         Ok(Box::new(std::io::Cursor::new(text)))
     }
 
+    async fn tag_image(&self, reference: &str, name: &str) -> Result<Image, Error> {
+        self.strike(Call::Inventory).await?.come().await;
+        let is_known = self.lock().local.contains(reference);
+        if !is_known {
+            return Err(Backend::image_error(reference));
+        }
+        self.lock().local.insert(name.to_owned());
+        let images = self.images().await?;
+        let named = |image: &Image| image.references.iter().any(|it| it == name);
+        let image = images.into_iter().find(named);
+        image.ok_or_else(|| Backend::image_error(name))
+    }
+
     async fn remove_image(&self, reference: &str) -> Result<(), Error> {
         self.strike(Call::Inventory).await?.come().await;
         if self.lock().local.remove(reference) {

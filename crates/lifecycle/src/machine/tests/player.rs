@@ -222,7 +222,7 @@ impl Player {
         }
         if self.stored == Stored::Yes && is_pending {
             assert!(
-                !is_unanswered || !self.is_answer_due && !self.is_pull_needed,
+                !is_unanswered || !self.is_answer_due,
                 "the client waits longer than it should: {event}"
             );
             assert!(
@@ -277,6 +277,8 @@ impl Player {
             }
             Move::PullProgress(percent) if is_making => {
                 let before = self.machine_state.state;
+                // Only the download is waited for.
+                self.is_answer_due = true;
                 self.feed(Event::PullProgress { percent });
                 assert_eq!(self.machine_state.state, before);
             }

@@ -1,10 +1,12 @@
 //! What both stores keep.
 
+use std::sync::Arc;
+
 use api::id::{SandboxId, SnapshotId};
 use jiff::SignedDuration;
 use lifecycle::event::{AuditEntry, AuditQuery};
 use lifecycle::store::{Batch, BatchOutcome, KeyRecord, Store, Write};
-use lifecycle::{Snapshot, SnapshotState};
+use lifecycle::{ENDED_MAX, Ended, EndedRecord, Reason, Snapshot, SnapshotState};
 use secrecy::ExposeSecret;
 
 use super::server::PostgresServer;
@@ -49,6 +51,7 @@ async fn keeps_everything(store: &dyn Store) -> String {
     keys(store).await;
     events(store).await;
     audit(store).await;
+    ended(store).await;
     write(store, vec![Write::Settle]).await;
     store.health().await.unwrap();
     empty.identity
@@ -159,6 +162,7 @@ async fn keys(store: &dyn Store) {
     write(store, vec![claim("fourth", 0)]).await;
     let prune = Write::Prune {
         keys_before: NOW + SignedDuration::from_hours(100),
+        ended_before: NOW,
         keep_events: 1000,
         keep_audit: 1000,
     };
@@ -183,6 +187,7 @@ async fn events(store: &dyn Store) {
     );
     let prune = Write::Prune {
         keys_before: NOW,
+        ended_before: NOW,
         keep_events: 3,
         keep_audit: 1000,
     };
@@ -202,6 +207,7 @@ async fn audit(store: &dyn Store) {
         target: (n != 4).then(|| format!("t{}", n % 3)),
         outcome: "ok".to_owned(),
         request_id: None,
+        message: None,
     };
     write(
         store,
@@ -233,4 +239,48 @@ async fn audit(store: &dyn Store) {
         .await
         .unwrap();
     assert_eq!((of.len(), of[0].actor.as_str()), (1, "bob"));
+    let failed = AuditEntry {
+        outcome: "FAILED".to_owned(),
+        ..entry(5)
+    };
+    write(store, vec![Write::AmendAudit(failed)]).await;
+    let of = store.audit(&query(Some("t2"), None, None, 9)).await;
+    let outcomes: Vec<_> = of.unwrap().into_iter().map(|it| it.outcome).collect();
+    assert_eq!(outcomes, ["FAILED", "ok"], "only the newest");
+}
+
+async fn ended(store: &dyn Store) {
+    let sandbox = record("gone").await.sandbox.clone();
+    let gone = |at: i64| EndedRecord {
+        ended: Ended {
+            sandbox_id: sandbox.id.clone(),
+            tenant: sandbox.tenant.clone(),
+            origin: sandbox.origin.clone(),
+            created_at: NOW,
+            ended_at: NOW + SignedDuration::from_secs(at),
+            reason: Reason::SandboxExpired,
+            message: format!("{at}"),
+        },
+        // What a program may write, and a database refuse as text.
+        logs: "nothing\0is lost\u{1F600}\n".to_owned(),
+        is_truncated: true,
+    };
+    let put = |at| Write::PutEnded(Arc::new(gone(at)));
+    write(store, vec![put(1)]).await;
+    let kept = store.ended(&sandbox.id).await.unwrap();
+    assert_eq!(kept, Some(gone(1)));
+    assert_eq!(store.load().await.unwrap().ended, [gone(1).ended]);
+    let more = (2..i64::from(ENDED_MAX) + 10).map(put).collect();
+    write(store, more).await;
+    let kept = store.load().await.unwrap().ended;
+    assert_eq!(kept.len(), ENDED_MAX as usize);
+    assert_eq!(kept[0].message, "10", "the oldest go first");
+    let prune = Write::Prune {
+        keys_before: NOW,
+        ended_before: NOW + SignedDuration::from_secs(i64::from(ENDED_MAX)),
+        keep_events: 1000,
+        keep_audit: 1000,
+    };
+    write(store, vec![prune]).await;
+    assert_eq!(store.load().await.unwrap().ended.len(), 10);
 }
