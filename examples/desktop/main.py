@@ -8,6 +8,7 @@ Prints:
 """
 
 import os
+import time
 from datetime import timedelta
 
 import httpx
@@ -48,8 +49,10 @@ try:
     screen = ask(sandbox, 6080, "/desktop").json()
     print("screen:", screen["width"], "x", screen["height"])
     sandbox.commands.run("setpriv --reuid=user --regid=user --init-groups env HOME=/home/user mousepad >/dev/null 2>&1 &")
-    opened = []
+    opened, deadline = [], time.monotonic() + 60
     while not opened:
+        if time.monotonic() > deadline:
+            raise SystemExit("the editor did not open within a minute")
         ask(sandbox, 6080, "/desktop/still?quiet_ms=200&timeout_ms=2000")
         windows = ask(sandbox, 6080, "/desktop/windows").json()["windows"]
         opened = [window for window in windows if window["class"] == "Mousepad"]
