@@ -358,6 +358,8 @@ codes! {
     Unavailable = "UNAVAILABLE",
     /// The `Idempotency-Key` was used for another request.
     IdempotencyKeyReused = "IDEMPOTENCY_KEY_REUSED",
+    /// Another sandbox has the name that `metadata` gives.
+    SandboxNameTaken = "SANDBOX::NAME_TAKEN",
     /// The range asked for is outside the file.
     RangeNotSatisfiable = "RANGE_NOT_SATISFIABLE",
     /// The caller may not do that.

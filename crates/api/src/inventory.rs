@@ -25,6 +25,12 @@ pub struct Image {
     /// Sandboxes and snapshots that stand on it now, where the backend knows.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub users: Option<u64>,
+    /// The fixed part of its command (`ENTRYPOINT`), where the backend knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub entrypoint: Option<Vec<String>>,
+    /// The arguments of that, or the command where there is none (`CMD`), where the backend knows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cmd: Option<Vec<String>>,
 }
 
 /// What images take on disk, in bytes.

@@ -30,6 +30,10 @@ pub const ORIGIN_HEADER: &str = "OPEN-SANDBOX-ORIGIN";
 /// Metadata keys with this prefix belong to the server.
 pub const RESERVED_METADATA_PREFIX: &str = "opensandbox.io/";
 
+/// Extension: the metadata key under which a sandbox has a name of its own, which no other living
+/// sandbox has.
+pub const NAME_METADATA_KEY: &str = "osb/name";
+
 /// Extension keys with this prefix come back in answers.
 pub const ECHOED_EXTENSION_PREFIX: &str = "opensandbox.extensions.";
 

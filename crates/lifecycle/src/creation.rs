@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use api::sandbox::NAME_METADATA_KEY;
 use jiff::SignedDuration;
 use secrecy::SecretString;
 use tokio::sync::oneshot;
@@ -16,6 +17,7 @@ use crate::caller::{AuditContext, Caller};
 use crate::deadlines;
 use crate::error::Error;
 use crate::machine::after;
+use crate::names;
 use crate::owner;
 use crate::recipe::{Recipe, fingerprint};
 use crate::sandbox::{CreateRequest, Reason, Sandbox, State, Status};
@@ -143,6 +145,9 @@ async fn begin(
 ) -> Result<Arc<Sandbox>, Error> {
     let now = shared.clock.now();
     let request = admitted.request();
+    // Held until the sandbox is in the index, which the owner sees to at once.
+    let name = request.metadata.get(NAME_METADATA_KEY);
+    let _name = names::claim(shared, admitted.tenant(), name, None)?;
     let recipe = Recipe::new(admitted);
     let id = uuid::Uuid::new_v4().to_string();
     let sandbox = Sandbox {

@@ -69,6 +69,17 @@ pub enum Error {
         "sandbox {0}, made with this Idempotency-Key, has been deleted; use a new key to make another"
     )]
     KeySpent(SandboxId),
+    /// Another sandbox has the name.
+    #[error(
+        "the name {name} is taken{}; take another, or delete that one first",
+        .by.as_ref().map(|id| format!(" by sandbox {id}")).unwrap_or_default()
+    )]
+    NameTaken {
+        /// The name that was wanted.
+        name: String,
+        /// Who has it; nothing while it is being given to one.
+        by: Option<SandboxId>,
+    },
     /// The new expiration lies in the past.
     #[error("the expiration must be in the future")]
     ExpirationInPast,

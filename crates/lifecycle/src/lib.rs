@@ -24,6 +24,7 @@ mod journal;
 pub mod labels;
 mod machine;
 mod metadata;
+mod names;
 mod owner;
 mod recipe;
 mod reconcile;

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use tokio::sync::oneshot;
 
 use crate::error::Error;
+use crate::names::NameClaim;
 use crate::sandbox::Sandbox;
 
 /// Keys with their new values; `None` removes a key.
@@ -16,6 +17,9 @@ pub(crate) type Patch = BTreeMap<String, Option<String>>;
 
 /// Who asked for a change.
 pub(crate) type Asker = oneshot::Sender<Result<Arc<Sandbox>, Error>>;
+
+/// Who asked for a change, and the name that nobody else may have until it is shown.
+pub(crate) type Asked = (Asker, Option<NameClaim>);
 
 /// What is durable, and what is to become so.
 pub(crate) struct Metadata {
@@ -27,7 +31,7 @@ struct Pending {
     /// The version of the record that holds it.
     version: u64,
     patch: Patch,
-    asker: Asker,
+    asked: Asked,
 }
 
 impl Metadata {
@@ -51,17 +55,17 @@ impl Metadata {
     }
 
     /// A change that becomes durable with this version of the record.
-    pub(crate) fn add(&mut self, version: u64, patch: Patch, asker: Asker) {
+    pub(crate) fn add(&mut self, version: u64, patch: Patch, asked: Asked) {
         self.pending.push(Pending {
             version,
             patch,
-            asker,
+            asked,
         });
     }
 
     /// The write of a version has ended: takes its changes over or drops them. Answers who asked
     /// for them.
-    pub(crate) fn settle(&mut self, version: u64, is_written: bool) -> Vec<Asker> {
+    pub(crate) fn settle(&mut self, version: u64, is_written: bool) -> Vec<Asked> {
         let rest = self.pending.partition_point(|it| it.version <= version);
         let settled = self.pending.drain(..rest);
         settled
@@ -69,7 +73,7 @@ impl Metadata {
                 if is_written {
                     merge(&mut self.durable, &it.patch);
                 }
-                it.asker
+                it.asked
             })
             .collect()
     }

@@ -22,6 +22,7 @@ use crate::deadlines;
 use crate::ended::EndedRecord;
 use crate::error::{Absent, Error, Feature};
 use crate::event::{AuditEntry, AuditQuery, Event, EventId};
+use crate::names;
 use crate::owner::Command;
 use crate::sandbox::{
     CreateRequest, Page, Sandbox, SandboxFilter, Snapshot, SnapshotFilter, State,
@@ -139,8 +140,16 @@ impl Service {
         patch: BTreeMap<String, Option<String>>,
     ) -> Result<Arc<Sandbox>, Error> {
         let by = self.caller.audit.clone();
-        self.ask(id, |reply| Command::PatchMetadata { patch, by, reply })
-            .await
+        admission::operate(&self.caller)?;
+        let tenant = &self.caller.tenant;
+        let name = names::claim(self.shared(), tenant, names::given(&patch), Some(id))?;
+        self.ask(id, |reply| Command::PatchMetadata {
+            patch,
+            by,
+            reply,
+            name,
+        })
+        .await
     }
 
     /// Deletes a sandbox with all it consists of. Nothing of it is left when answered.

@@ -16,6 +16,7 @@ use crate::control_plane::Config;
 use crate::ended::EndedIndex;
 use crate::error::{Absent, Error};
 use crate::journal::Journal;
+use crate::names::Names;
 use crate::owner::Command;
 use crate::sandbox::Sandbox;
 use crate::snapshots::Snapshots;
@@ -35,6 +36,7 @@ pub(crate) struct Shared {
     pub(crate) snapshots: Snapshots,
     /// What is known of sandboxes that are gone.
     pub(crate) ended: EndedIndex,
+    pub(crate) names: Names,
     /// One permit for each creation that the backend takes at once.
     pub(crate) creations: Arc<Semaphore>,
     /// Every task that must have ended before the journal may.
@@ -89,6 +91,7 @@ impl Shared {
             identity: parts.identity,
             snapshots,
             ended,
+            names: Names::default(),
             creations,
             tasks: TaskTracker::new(),
             stop: parts.stop,

@@ -37,6 +37,8 @@ impl Inventory for Embedded {
             size_bytes: image.size_bytes,
             created_at: image.created_at,
             users: Some(image.users as u64),
+            entrypoint: Some(image.config.entrypoint.clone()),
+            cmd: Some(image.config.cmd.clone()),
         };
         Ok(self.images().list().into_iter().map(image).collect())
     }

@@ -1050,9 +1050,18 @@ namespace OpenSandbox.Wire
     /// <summary>An image that is here.</summary>
     public sealed class ImageInfo
     {
+        /// <summary>The arguments of that, or the command where there is none (<c>CMD</c>), where the backend
+        /// knows.</summary>
+        [JsonPropertyName("cmd")]
+        public List<string>? Cmd { get; set; }
+
         /// <summary>When it came here, or was built, as the backend knows it.</summary>
         [JsonPropertyName("createdAt")]
         public DateTimeOffset CreatedAt { get; set; }
+
+        /// <summary>The fixed part of its command (<c>ENTRYPOINT</c>), where the backend knows.</summary>
+        [JsonPropertyName("entrypoint")]
+        public List<string>? Entrypoint { get; set; }
 
         /// <summary>Its id: the digest of its configuration.</summary>
         [JsonPropertyName("id")]

@@ -673,8 +673,12 @@ type ImageAuth struct {
 
 // ImageInfo: an image that is here.
 type ImageInfo struct {
+	// The arguments of that, or the command where there is none (`CMD`), where the backend knows.
+	Cmd []string `json:"cmd,omitempty"`
 	// When it came here, or was built, as the backend knows it.
 	CreatedAt time.Time `json:"createdAt"`
+	// The fixed part of its command (`ENTRYPOINT`), where the backend knows.
+	Entrypoint []string `json:"entrypoint,omitempty"`
 	// Its id: the digest of its configuration.
 	ID string `json:"id"`
 	// What it was built for, as `linux/amd64`.

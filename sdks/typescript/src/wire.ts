@@ -612,8 +612,12 @@ export interface ImageAuth {
 
 /** An image that is here. */
 export interface ImageInfo {
+  /** The arguments of that, or the command where there is none (`CMD`), where the backend knows. */
+  cmd?: string[] | null;
   /** When it came here, or was built, as the backend knows it. */
   createdAt: string;
+  /** The fixed part of its command (`ENTRYPOINT`), where the backend knows. */
+  entrypoint?: string[] | null;
   /** Its id: the digest of its configuration. */
   id: string;
   /** What it was built for, as `linux/amd64`. */

@@ -78,6 +78,10 @@ pub struct Image {
     pub created_at: Timestamp,
     /// Sandboxes and snapshots on it, where known.
     pub users: Option<u64>,
+    /// The fixed part of its command, where known.
+    pub entrypoint: Option<Vec<String>>,
+    /// The arguments of that, or the command where there is none, where known.
+    pub cmd: Option<Vec<String>>,
 }
 
 /// What images take on disk, in bytes.

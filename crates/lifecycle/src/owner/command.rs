@@ -12,6 +12,7 @@ use crate::caller::AuditContext;
 use crate::error::Error;
 use crate::machine::Ask;
 use crate::metadata::{Asker, Patch};
+use crate::names::NameClaim;
 use crate::sandbox::Sandbox;
 
 /// Requests held back until the backend call under way is over.
@@ -38,6 +39,8 @@ pub(crate) enum Command {
         patch: Patch,
         by: Option<AuditContext>,
         reply: Asker,
+        /// The name that it gives.
+        name: Option<NameClaim>,
     },
     Snapshot {
         snapshot: SnapshotId,

@@ -8,7 +8,7 @@ use tokio::sync::watch;
 
 use crate::error::Error;
 use crate::machine::MachineState;
-use crate::metadata::{Asker, Metadata, Patch};
+use crate::metadata::{Asked, Metadata, Patch};
 use crate::sandbox::Sandbox;
 
 pub(super) struct Published {
@@ -48,8 +48,8 @@ impl Published {
     }
 
     /// A change of the metadata that becomes durable with this version of the record.
-    pub(super) fn patch_metadata(&mut self, version: u64, patch: Patch, reply: Asker) {
-        self.metadata.add(version, patch, reply);
+    pub(super) fn patch_metadata(&mut self, version: u64, patch: Patch, asked: Asked) {
+        self.metadata.add(version, patch, asked);
         self.sandbox.metadata = self.metadata.recorded();
     }
 
@@ -62,7 +62,7 @@ impl Published {
         self.sandbox.metadata = self.metadata.recorded();
         self.show();
         let sandbox = self.shown();
-        for asker in askers {
+        for (asker, _name) in askers {
             let _ = asker.send(saved.clone().map(|()| sandbox.clone()));
         }
     }

@@ -8,7 +8,7 @@ use crate::caller::AuditContext;
 use crate::error::Error;
 use crate::event::EventKind;
 use crate::machine::{Event, after};
-use crate::metadata::{Asker, Patch};
+use crate::metadata::{Asked, Patch};
 use crate::sandbox::State;
 
 impl Owner {
@@ -60,7 +60,12 @@ impl Owner {
                 }
             }
             Command::Touch => self.touch(),
-            Command::PatchMetadata { patch, by, reply } => self.patch(patch, by, reply),
+            Command::PatchMetadata {
+                patch,
+                by,
+                reply,
+                name,
+            } => self.patch(patch, by, (reply, name)),
             Command::Exited(exit) => self.feed(Event::Exited(exit)),
             Command::OutOfMemory => {
                 let message = "A process was killed because the sandbox ran out of memory";
@@ -95,16 +100,18 @@ impl Owner {
         }
     }
 
-    fn patch(&mut self, patch: Patch, by: Option<AuditContext>, reply: Asker) {
+    fn patch(&mut self, patch: Patch, by: Option<AuditContext>, asked: Asked) {
         if self.machine_state.state == State::Stopping {
-            let _ = reply.send(Err(Error::NotFound(self.machine_state.id.clone().into())));
+            let _ = asked
+                .0
+                .send(Err(Error::NotFound(self.machine_state.id.clone().into())));
             return;
         }
         let message = "Metadata changed";
         self.note(EventKind::MetadataChanged, "METADATA_CHANGED", message);
         self.record_writer.record(by);
         let version = self.record_writer.next_version();
-        self.published.patch_metadata(version, patch, reply);
+        self.published.patch_metadata(version, patch, asked);
         self.record_writer.save(self.published.record());
     }
 }

@@ -9,6 +9,7 @@ mod create;
 mod ended;
 mod faults;
 mod life;
+mod names;
 mod restart;
 mod simulation;
 mod stream;

@@ -217,6 +217,7 @@ impl Index {
             size_bytes: record.layers.iter().map(size).sum(),
             created_at: record.created_at,
             users: self.leases(&record.id) + self.snapshots_on(&record.id).count(),
+            config: record.config.clone(),
         };
         self.images.values().map(image).collect()
     }

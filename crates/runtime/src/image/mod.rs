@@ -259,6 +259,8 @@ pub struct Image {
     pub created_at: Timestamp,
     /// Leases held on it now, snapshots that stand on it included.
     pub users: usize,
+    /// What it says about running it.
+    pub config: Arc<ImageConfig>,
 }
 
 /// A snapshot in a listing.

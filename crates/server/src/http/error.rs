@@ -218,6 +218,7 @@ fn of_lifecycle(error: &lifecycle::Error) -> Answer {
         E::SnapshotWrongState { .. } => Answer::new(409, Code::SnapshotNotReady, message),
         E::NotReady { .. } | E::Timeout { .. } => Answer::new(504, Code::BackendTimeout, message),
         E::KeyConflict | E::KeySpent(_) => Answer::new(409, Code::IdempotencyKeyReused, message),
+        E::NameTaken { .. } => Answer::new(409, Code::SandboxNameTaken, message),
         E::ExpirationInPast => Answer::new(400, Code::DockerInvalidExpiration, message),
         E::NoExpiration(_) => Answer::new(409, Code::DockerInvalidExpiration, message),
         E::Unsupported { feature, .. } => {

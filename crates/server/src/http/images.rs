@@ -60,6 +60,8 @@ fn wire(image: Image) -> api::inventory::Image {
         size_bytes: image.size_bytes,
         created_at: super::wire::micros(image.created_at),
         users: image.users,
+        entrypoint: image.entrypoint,
+        cmd: image.cmd,
     }
 }
 

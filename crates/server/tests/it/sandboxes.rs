@@ -7,6 +7,35 @@ use serde_json::{Value, json};
 use crate::support::{request_for, start, start_with};
 
 #[tokio::test]
+async fn a_name_belongs_to_one_sandbox() {
+    let server = start().await;
+    let mut body = request_for("local");
+    body["metadata"] = json!({"osb/name": "web"});
+    let made = server.post("/v1/sandboxes", body.clone()).await.expect(202);
+    let id = made.json()["id"].as_str().unwrap().to_owned();
+    let found = server.get("/v1/sandboxes?metadata=osb%2Fname%3Dweb").await;
+    assert_eq!(found.json()["items"][0]["id"], id);
+    server
+        .post("/v1/sandboxes", body.clone())
+        .await
+        .refused(409, "SANDBOX::NAME_TAKEN");
+    let other = server.post("/v1/sandboxes", request_for("local")).await;
+    let path = format!(
+        "/v1/sandboxes/{}/metadata",
+        other.json()["id"].as_str().unwrap()
+    );
+    server
+        .body("PATCH", &path, json!({"osb/name": "web"}))
+        .await
+        .refused(409, "SANDBOX::NAME_TAKEN");
+    server
+        .delete(&format!("/v1/sandboxes/{id}"))
+        .await
+        .expect(204);
+    server.post("/v1/sandboxes", body).await.expect(202);
+}
+
+#[tokio::test]
 async fn a_sandbox_is_made_read_listed_changed_and_ended() {
     let server = start().await;
     for prefix in ["", "/v1"] {

@@ -988,6 +988,8 @@ class ImageInfo(Wire):
     platform: str  # What it was built for, as `linux/amd64`.
     references: list[str]  # The references that mean it, in full; empty for one that lost its last name.
     size_bytes: int  # Bytes on disk; a layer shared with other images counts in each.
+    cmd: list[str] | None = None  # The arguments of that, or the command where there is none (`CMD`), where the backend knows.
+    entrypoint: list[str] | None = None  # The fixed part of its command (`ENTRYPOINT`), where the backend knows.
     users: int | None = None  # Sandboxes and snapshots that stand on it now, where the backend knows.
 
     _fields = (
@@ -996,6 +998,8 @@ class ImageInfo(Wire):
         ("platform", "platform", None, True),
         ("references", "references", None, True),
         ("size_bytes", "sizeBytes", None, True),
+        ("cmd", "cmd", None, False),
+        ("entrypoint", "entrypoint", None, False),
         ("users", "users", None, False),
     )
 

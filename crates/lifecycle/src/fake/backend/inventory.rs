@@ -26,6 +26,8 @@ impl Inventory for Backend {
             size_bytes: 100,
             created_at: Timestamp::UNIX_EPOCH,
             users: None,
+            entrypoint: None,
+            cmd: None,
         };
         Ok(names.into_iter().map(image).collect())
     }

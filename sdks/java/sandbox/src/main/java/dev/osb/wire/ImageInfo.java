@@ -10,19 +10,23 @@ import java.util.Map;
 /**
  * An image that is here.
  *
+ * @param cmd The arguments of that, or the command where there is none (<code>CMD</code>), where the backend knows. (may be null)
  * @param createdAt When it came here, or was built, as the backend knows it.
+ * @param entrypoint The fixed part of its command (<code>ENTRYPOINT</code>), where the backend knows. (may be null)
  * @param id Its id: the digest of its configuration.
  * @param platform What it was built for, as <code>linux/amd64</code>.
  * @param references The references that mean it, in full; empty for one that lost its last name.
  * @param sizeBytes Bytes on disk; a layer shared with other images counts in each.
  * @param users Sandboxes and snapshots that stand on it now, where the backend knows. (may be null)
  */
-public record ImageInfo(Instant createdAt, String id, String platform, List<String> references, long sizeBytes, Long users) implements WireType {
+public record ImageInfo(List<String> cmd, Instant createdAt, List<String> entrypoint, String id, String platform, List<String> references, long sizeBytes, Long users) implements WireType {
     /** Reads what {@link Json#parse} gives. */
     public static ImageInfo fromJson(Object json) {
         Fields fields = new Fields(json, "ImageInfo");
         return new ImageInfo(
+            fields.optional("cmd", value -> Fields.list(value, Fields::text)),
             fields.required("createdAt", Fields::time),
+            fields.optional("entrypoint", value -> Fields.list(value, Fields::text)),
             fields.required("id", Fields::text),
             fields.required("platform", Fields::text),
             fields.required("references", value -> Fields.list(value, Fields::text)),
@@ -33,7 +37,9 @@ public record ImageInfo(Instant createdAt, String id, String platform, List<Stri
     @Override
     public Map<String, Object> toJson() {
         Map<String, Object> json = new LinkedHashMap<>();
+        Fields.put(json, "cmd", cmd);
         Fields.put(json, "createdAt", createdAt);
+        Fields.put(json, "entrypoint", entrypoint);
         Fields.put(json, "id", id);
         Fields.put(json, "platform", platform);
         Fields.put(json, "references", references);
