@@ -159,6 +159,11 @@ test-docker: build ## The Docker backend: its own tests, the suite of all backen
 	cargo test --locked -p docker --test docker
 	tests/docker/clients
 
+.PHONY: test-docker-habits
+test-docker-habits: build ## Everyday `docker run` lines, by a real engine and by osb (root).
+	tests/docker/habits
+	tests/cli/run test_docker_habits.py
+
 .PHONY: test-gvisor
 test-gvisor: ## The Docker backend with gVisor, which is built with Go and takes minutes the first time (root).
 	cargo build --locked -p execd

@@ -18,7 +18,7 @@ def sandboxes(osb, label):
 
 
 def test_run_gives_output_code_and_cleans_up(osb):
-    done = osb("run", "-m", "run=one", IMAGE, "--", "sh", "-c", "echo out; echo err >&2; exit 3", code=3)
+    done = osb("run", "-l", "run=one", IMAGE, "--", "sh", "-c", "echo out; echo err >&2; exit 3", code=3)
     assert (done.stdout, done.stderr) == ("out\n", "err\n")
     assert sandboxes(osb, "run=one") == []
 
@@ -29,7 +29,7 @@ def test_run_takes_input_environment_and_directory(osb):
 
 
 def test_run_can_keep_its_sandbox(osb):
-    said = osb("run", "--keep", "-m", "run=kept", IMAGE, "--", "true").stderr
+    said = osb("run", "--keep", "-l", "run=kept", IMAGE, "--", "true").stderr
     [kept] = sandboxes(osb, "run=kept")
     assert kept in said
     osb("rm", kept)
@@ -37,7 +37,7 @@ def test_run_can_keep_its_sandbox(osb):
 
 def test_an_interrupted_run_cleans_up(osb):
     run = subprocess.Popen(
-        [osb.program, "run", "-m", "run=stopped", IMAGE, "--", "sh", "-c", "echo up; sleep 1000"],
+        [osb.program, "run", "-l", "run=stopped", IMAGE, "--", "sh", "-c", "echo up; sleep 1000"],
         env=osb.environment, stdout=subprocess.PIPE, text=True,
     )
     assert run.stdout.readline() == "up\n"
@@ -147,7 +147,9 @@ def test_logs_of_a_sandbox_are_followed(osb):
         assert follow[1].wait(DEADLINE_SECONDS) == 0 and follow[1].stdout.read() == ""
     finally:
         osb("rm", id)
-    assert "osb ls" in osb("logs", "-f", id, code=1).stderr
+    # The last of what it printed is kept for a day; of one that never was there is nothing.
+    assert osb("logs", "-f", id).stdout == "first\nsecond\n"
+    assert "osb ls" in osb("logs", "-f", "no-such-sandbox", code=1).stderr
 
 
 def test_logs_of_a_sandbox_that_is_removed_end(osb, made):
@@ -200,7 +202,7 @@ def test_names_and_raw_are_for_scripts(osb, shared):
     fields = osb("ls", "-m", "for=shared", "-o", "raw").stdout.rstrip("\n").split("\t")
     assert fields[:3] == [shared, "Running", IMAGE]
     plain = osb("ls", "-m", "for=shared").stdout.splitlines()
-    assert plain[0].split() == ["ID", "STATUS", "IMAGE", "CREATED_AT", "EXPIRES_AT"]
+    assert plain[0].split() == ["ID", "STATUS", "IMAGE", "CREATED_AT", "EXPIRES_AT", "NAME"]
     assert plain[1].split()[:3] == [shared, "Running", IMAGE]
     assert "●" not in plain[1] and "\x1b" not in plain[1]
 

@@ -20,7 +20,7 @@ def left(osb):
 
 
 def test_a_run_shows_progress_and_waits_while_bytes_move(osb, registry):
-    words = ["run", "-m", "first=use", registry.reference, "--", "echo", "here-at-last"]
+    words = ["run", "-l", "first=use", registry.reference, "--", "echo", "here-at-last"]
     with osb.at_terminal(*words, columns=100) as run:
         run.expect("/slow/busybox:1")
         registry.more()
@@ -32,7 +32,7 @@ def test_a_run_shows_progress_and_waits_while_bytes_move(osb, registry):
 
 
 @pytest.mark.parametrize("words", (
-    ["run", "-m", "first=use", "REFERENCE", "--", "echo", "never"],
+    ["run", "-l", "first=use", "REFERENCE", "--", "echo", "never"],
     ["shell", "--image", "REFERENCE"],
     ["code", "--image", "REFERENCE", "-l", "bash"],
     ["sandbox", "create", "-m", "first=use", "-i", "REFERENCE"],
@@ -50,7 +50,7 @@ def test_an_interrupt_gives_the_image_up(osb, registry, words):
 
 def test_in_a_pipe_a_line_says_what_is_waited_for(osb, registry):
     run = subprocess.Popen(
-        [osb.program, "run", "-m", "first=use", registry.reference, "--", "echo", "done"],
+        [osb.program, "run", "-l", "first=use", registry.reference, "--", "echo", "done"],
         env=osb.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )
     assert registry.reference in run.stderr.readline()
@@ -61,7 +61,7 @@ def test_in_a_pipe_a_line_says_what_is_waited_for(osb, registry):
 
 def test_a_stopped_run_in_a_pipe_leaves_nothing(osb, registry):
     run = subprocess.Popen(
-        [osb.program, "run", "-m", "first=use", registry.reference, "--", "echo", "never"],
+        [osb.program, "run", "-l", "first=use", registry.reference, "--", "echo", "never"],
         env=osb.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     )
     assert registry.reference in run.stderr.readline()

@@ -7,6 +7,7 @@ use opensandbox::{Client, Sandbox};
 use crate::args::Globals;
 use crate::config::Config;
 use crate::error::Error;
+use crate::find;
 use crate::output::{Format, Printer};
 
 /// What a command is given.
@@ -56,6 +57,11 @@ impl App {
         Printer::new(self.globals.output, color)
     }
 
+    /// A printer in this format, whatever was asked for.
+    pub(crate) fn printer_as(&self, format: Format) -> Printer {
+        Printer::new(Some(format), false)
+    }
+
     /// A printer for a command that answers in these formats only; the first is its default.
     pub(crate) fn printer_of(&self, allowed: &[Format]) -> Result<Printer, Error> {
         let asked = self.globals.output;
@@ -73,8 +79,25 @@ impl App {
         Ok(self.client.get_or_init(|| client))
     }
 
-    /// A sandbox, unasked.
-    pub(crate) fn sandbox(&self, id: &str) -> Result<Sandbox, Error> {
-        Ok(self.client()?.sandbox(id))
+    /// The sandbox that is meant; a whole id is taken as it is.
+    pub(crate) async fn sandbox(&self, text: &str) -> Result<Sandbox, Error> {
+        Ok(self.client()?.sandbox(self.find(text).await?))
+    }
+
+    /// The id of the sandbox that is meant: by its name, its id, or the beginning of that.
+    pub(crate) async fn find(&self, text: &str) -> Result<String, Error> {
+        if find::is_whole_id(text) {
+            return Ok(text.to_owned());
+        }
+        find::sandbox(self.client()?, text).await
+    }
+
+    /// The same of several.
+    pub(crate) async fn find_all(&self, texts: &[String]) -> Result<Vec<String>, Error> {
+        let mut ids = Vec::with_capacity(texts.len());
+        for text in texts {
+            ids.push(self.find(text).await?);
+        }
+        Ok(ids)
     }
 }

@@ -8,7 +8,10 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use opensandbox::{ConnectionConfig, Protocol, RetryPolicy};
+use opensandbox::{
+    ConnectionConfig, ENV_API_KEY, ENV_DOMAIN, ENV_PROTOCOL, ENV_REQUEST_TIMEOUT,
+    ENV_USE_SERVER_PROXY, Protocol, RetryPolicy,
+};
 use serde::Deserialize;
 
 use crate::args::Globals;
@@ -198,6 +201,18 @@ impl Config {
             connection = connection.api_key(key);
         }
         Ok(connection)
+    }
+
+    /// The environment in which another `osb` has the same connection.
+    pub(crate) fn environment(&self) -> Vec<(&'static str, String)> {
+        let mut variables = vec![
+            (ENV_DOMAIN, self.domain().to_owned()),
+            (ENV_PROTOCOL, self.protocol.clone()),
+            (ENV_REQUEST_TIMEOUT, self.request_timeout.to_string()),
+            (ENV_USE_SERVER_PROXY, self.use_server_proxy.to_string()),
+        ];
+        variables.extend(self.api_key.clone().map(|key| (ENV_API_KEY, key)));
+        variables
     }
 
     /// Where the server is said to be, for messages.

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 /// Text that is no length of time.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("invalid duration '{0}'; write it like 10m, 1h30m or 90s")]
@@ -55,9 +57,39 @@ pub fn clock(duration: Duration) -> String {
     }
 }
 
+/// An instant as people say it: `3m ago`, `in 7m`.
+pub fn relative(at: Timestamp, now: Timestamp) -> String {
+    let seconds = at.duration_since(now).as_secs();
+    let amount = match seconds.unsigned_abs() {
+        amount @ 0..60 => format!("{amount}s"),
+        amount @ 60..3600 => format!("{}m", amount / 60),
+        // Shorter than two days in hours, so that a day more or less can be told.
+        amount @ 3600..172_800 => format!("{}h", amount / 3600),
+        amount => format!("{}d", amount / 86_400),
+    };
+    match seconds {
+        0 => "now".to_owned(),
+        1.. => format!("in {amount}"),
+        _ => format!("{amount} ago"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn instants_are_near_or_far() {
+        let now = Timestamp::from_second(1_000_000).unwrap();
+        let said =
+            |seconds: i64| relative(Timestamp::from_second(1_000_000 + seconds).unwrap(), now);
+        assert_eq!(said(-5), "5s ago");
+        assert_eq!(said(-185), "3m ago");
+        assert_eq!(said(7 * 60 + 30), "in 7m");
+        assert_eq!(said(-7200), "2h ago");
+        assert_eq!(said(90 * 3600), "in 3d");
+        assert_eq!(said(0), "now");
+    }
 
     #[test]
     fn reads_what_people_write() {

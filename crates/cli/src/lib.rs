@@ -13,6 +13,7 @@ mod commands;
 pub mod config;
 pub mod duration;
 mod error;
+mod find;
 mod interrupts;
 mod model;
 pub mod output;

@@ -2,6 +2,7 @@
 //!
 //! clap's own guess measures letters in common and prefers long names; people mistype one or two.
 
+use crate::args::instead::instead_of;
 use clap::Command;
 use clap::error::{ContextKind, ContextValue, Error, ErrorKind};
 
@@ -10,6 +11,9 @@ const MISTAKES_MAX: usize = 2;
 
 /// The error with the commands that are nearest to the unknown word, if any are near.
 pub(crate) fn corrected(mut error: Error, tree: &Command) -> Error {
+    if error.kind() == ErrorKind::UnknownArgument {
+        return with_instead(error, tree);
+    }
     if error.kind() != ErrorKind::InvalidSubcommand {
         return error;
     }
@@ -35,6 +39,26 @@ pub(crate) fn corrected(mut error: Error, tree: &Command) -> Error {
         );
     }
     error
+}
+
+/// An option of `docker run` that `osb run` does not have: what to use instead.
+fn with_instead(error: Error, tree: &Command) -> Error {
+    let is_run = match error.get(ContextKind::Usage) {
+        Some(ContextValue::StyledStr(usage)) => usage.to_string().contains("osb run"),
+        _ => false,
+    };
+    let option = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(option)) if is_run => option.clone(),
+        _ => return error,
+    };
+    match instead_of(&option) {
+        Some(instead) => {
+            let text = format!("there is no {option} for sandboxes: {instead}");
+            let run = tree.find_subcommand("run").unwrap_or(tree);
+            run.clone().error(ErrorKind::ArgumentConflict, text)
+        }
+        None => error,
+    }
 }
 
 fn nearest(word: &str, group: &Command) -> Vec<String> {

@@ -5,14 +5,13 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use super::Pair;
-use super::sandbox::Create;
+use super::docker::{User, Variable};
 pub use crate::commands::Choice as Graphics;
 use crate::duration;
 use crate::terminal::DetachKeys;
 
 /// Keys that leave a terminal running, unless others are named.
-const DETACH_KEYS: &str = "ctrl-p,ctrl-q";
+pub(crate) const DETACH_KEYS: &str = "ctrl-p,ctrl-q";
 
 /// `osb command`.
 #[derive(Debug, Subcommand)]
@@ -26,14 +25,14 @@ pub enum Command {
     Run(CommandRun),
     /// How a command stands.
     Status {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// The command's id.
         execution_id: String,
     },
     /// What a command printed.
     Logs {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// The command's id.
         execution_id: String,
@@ -46,7 +45,7 @@ pub enum Command {
     },
     /// Interrupt a command.
     Interrupt {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// The command's id.
         execution_id: String,
@@ -59,7 +58,7 @@ pub enum Command {
 /// `osb command run`.
 #[derive(Debug, Clone, Args)]
 pub struct CommandRun {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     pub sandbox_id: String,
     /// The command and its arguments.
     #[arg(required = true)]
@@ -83,7 +82,7 @@ pub struct CommandRun {
 pub enum Session {
     /// Start a shell.
     Create {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// Working directory to begin in.
         #[arg(short, long, value_name = "TEXT")]
@@ -91,7 +90,7 @@ pub enum Session {
     },
     /// Run a command in a shell; write -- before it.
     Run {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// The session's id.
         session_id: String,
@@ -107,88 +106,18 @@ pub enum Session {
     },
     /// End a shell.
     Delete {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// The session's id.
         session_id: String,
     },
 }
 
-/// `osb run`.
-#[derive(Debug, Clone, Args)]
-#[command(
-    after_help = "Exits with the command's own code, 125 when osb itself failed. Standard input \
-                  goes to the command with -i. The sandbox is removed when the command ends, also \
-                  after Ctrl-C; --keep leaves it."
-)]
-pub struct Run {
-    /// Image, such as python:3.11, or `host` for this machine's own programs.
-    pub image: String,
-    /// The command and its arguments.
-    #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
-    pub command: Vec<String>,
-    /// Hand on standard input.
-    #[arg(short, long)]
-    pub interactive: bool,
-    /// Give the command a terminal.
-    #[arg(short, long)]
-    pub tty: bool,
-    /// Working directory.
-    #[arg(short, long, value_name = "TEXT")]
-    pub workdir: Option<String>,
-    /// Leave the sandbox when the command ends, and say its id.
-    #[arg(long)]
-    pub keep: bool,
-    /// What the sandbox is like.
-    #[command(flatten)]
-    pub sandbox: SandboxOptions,
-}
-
-/// What a sandbox for one use is like.
-#[derive(Debug, Clone, Default, Args)]
-pub struct SandboxOptions {
-    /// Lifetime at most, such as 10m or 1h. Without this it lives as long as the command, and ten
-    /// minutes more.
-    #[arg(long, value_name = "DURATION")]
-    pub timeout: Option<String>,
-    /// Environment variable; repeatable.
-    #[arg(short, long, value_name = "KEY=VALUE")]
-    pub env: Vec<Pair>,
-    /// Label; repeatable.
-    #[arg(short, long, value_name = "KEY=VALUE")]
-    pub metadata: Vec<Pair>,
-    /// Limit, such as cpu=1 or memory=2Gi; repeatable.
-    #[arg(long, value_name = "KEY=VALUE")]
-    pub resource: Vec<Pair>,
-    /// JSON file with a network policy.
-    #[arg(long, value_name = "PATH")]
-    pub network_policy_file: Option<PathBuf>,
-    /// JSON file with a list of volumes.
-    #[arg(long, value_name = "PATH")]
-    pub volumes_file: Option<PathBuf>,
-}
-
-impl SandboxOptions {
-    /// The same as `osb sandbox create` would say it.
-    pub fn create(&self, image: &str) -> Create {
-        Create {
-            image: Some(image.to_owned()),
-            timeout: self.timeout.clone(),
-            env: self.env.clone(),
-            metadata: self.metadata.clone(),
-            resource: self.resource.clone(),
-            network_policy_file: self.network_policy_file.clone(),
-            volumes_file: self.volumes_file.clone(),
-            ..Create::default()
-        }
-    }
-}
-
 /// `osb exec`.
 #[derive(Debug, Clone, Args)]
 #[command(after_help = "Exits with the command's own code, 125 when osb itself failed.")]
 pub struct Exec {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     pub sandbox_id: String,
     /// The command and its arguments, handed on as they are.
     #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
@@ -205,9 +134,15 @@ pub struct Exec {
     /// Working directory.
     #[arg(short, long, value_name = "TEXT")]
     pub workdir: Option<String>,
-    /// Environment variable; repeatable.
-    #[arg(short, long, value_name = "KEY=VALUE")]
-    pub env: Vec<Pair>,
+    /// Environment variable, KEY alone for the value it has here; repeatable.
+    #[arg(short, long, value_name = "KEY[=VALUE]")]
+    pub env: Vec<Variable>,
+    /// File with environment variables, one a line; repeatable.
+    #[arg(long, value_name = "PATH")]
+    pub env_file: Vec<PathBuf>,
+    /// Run as this user of the sandbox, by name or number.
+    #[arg(short, long, value_name = "USER[:GROUP]")]
+    pub user: Option<User>,
     /// End it after this long, such as 30s or 5m.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub timeout: Option<Duration>,
@@ -219,7 +154,7 @@ pub struct Exec {
 /// `osb shell`.
 #[derive(Debug, Clone, Args)]
 pub struct Shell {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     #[arg(required_unless_present = "image")]
     pub sandbox_id: Option<String>,
     /// Make a sandbox from this image, and remove it when the shell ends.
@@ -240,7 +175,7 @@ pub struct Shell {
 /// `osb attach`.
 #[derive(Debug, Clone, Args)]
 pub struct Attach {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     pub sandbox_id: String,
     /// The terminal's id, as it was said on leaving.
     pub terminal_id: String,
@@ -255,7 +190,7 @@ pub struct Attach {
 /// `osb code`.
 #[derive(Debug, Clone, Args)]
 pub struct Code {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     #[arg(required_unless_present = "image")]
     pub sandbox_id: Option<String>,
     /// Make a sandbox from this image, and remove it at the end.
@@ -286,7 +221,7 @@ pub struct Code {
 /// `osb logs`.
 #[derive(Debug, Clone, Args)]
 pub struct Logs {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     pub sandbox_id: String,
     /// A command's id: what that printed, instead of the sandbox's main program.
     pub execution_id: Option<String>,
@@ -296,4 +231,11 @@ pub struct Logs {
     /// How many of the last lines.
     #[arg(short = 'n', long, value_name = "LINES")]
     pub tail: Option<u32>,
+    /// Only if something was printed since then: a time such as 2026-01-31T12:00:00Z, or how long
+    /// ago, such as 10m. The lines themselves have no times.
+    #[arg(long, value_name = "TIME", conflicts_with_all = ["follow", "execution_id"])]
+    pub since: Option<String>,
+    /// With -f: begin each line with the time at which it came.
+    #[arg(short, long, requires = "follow", conflicts_with = "execution_id")]
+    pub timestamps: bool,
 }

@@ -9,7 +9,7 @@ use clap::{Args, Subcommand};
 pub enum File {
     /// Show a file.
     Cat {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// The file.
         path: String,
@@ -21,7 +21,7 @@ pub enum File {
     Write(Write),
     /// Copy a file of this machine into the sandbox.
     Upload {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// The file here.
         local_path: PathBuf,
@@ -30,7 +30,7 @@ pub enum File {
     },
     /// Copy a file of the sandbox to this machine; what was there before stays until all is here.
     Download {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// The file there.
         remote_path: String,
@@ -39,7 +39,7 @@ pub enum File {
     },
     /// List a directory.
     Ls {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// The directory.
         #[arg(default_value = "/")]
@@ -52,7 +52,7 @@ pub enum File {
     Rm(Paths),
     /// Move or rename a file.
     Mv {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// From.
         source: String,
@@ -75,7 +75,7 @@ pub enum File {
     Rmdir(Paths),
     /// Find files by name.
     Search {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// Where to look.
         path: String,
@@ -87,7 +87,7 @@ pub enum File {
     Info(Paths),
     /// Set who may use a file.
     Chmod {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// The file.
         path: String,
@@ -100,7 +100,7 @@ pub enum File {
     },
     /// Replace text in a file.
     Replace {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// The file.
         path: String,
@@ -116,7 +116,7 @@ pub enum File {
 /// `osb file write`.
 #[derive(Debug, Clone, Args)]
 pub struct Write {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     pub sandbox_id: String,
     /// The file.
     pub path: String,
@@ -137,7 +137,7 @@ pub struct Write {
 /// Paths in a sandbox.
 #[derive(Debug, Clone, Args)]
 pub struct Paths {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     pub sandbox_id: String,
     /// The paths.
     #[arg(required = true)]

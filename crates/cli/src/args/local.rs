@@ -231,6 +231,47 @@ pub struct Completions {
     pub shell: clap_complete::Shell,
 }
 
+/// `osb complete`.
+#[derive(Debug, Clone, Copy, Args)]
+pub struct Complete {
+    /// Of what.
+    #[arg(value_enum)]
+    pub kind: Kind,
+}
+
+/// What the server knows names and ids of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Kind {
+    /// Sandboxes.
+    Sandboxes,
+    /// Snapshots.
+    Snapshots,
+    /// Images.
+    Images,
+    /// Volumes.
+    Volumes,
+}
+
+impl Kind {
+    /// All of them.
+    pub const ALL: [Self; 4] = [
+        Self::Sandboxes,
+        Self::Snapshots,
+        Self::Images,
+        Self::Volumes,
+    ];
+
+    /// As it is written on the command line.
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Sandboxes => "sandboxes",
+            Self::Snapshots => "snapshots",
+            Self::Images => "images",
+            Self::Volumes => "volumes",
+        }
+    }
+}
+
 /// `osb man`.
 #[derive(Debug, Clone, Args)]
 pub struct Man {

@@ -3,9 +3,13 @@
 //! Commands and options of the published `osb` 1.1.1 keep their names; what is added stands
 //! beside them. Says what there is, not what it does.
 
+pub mod docker;
 pub mod exec;
 pub mod file;
+pub mod instead;
 pub mod local;
+pub mod manage;
+pub mod run;
 pub mod sandbox;
 pub mod sandbox_side;
 pub mod transfer;
@@ -97,7 +101,7 @@ impl Globals {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run one command in a new sandbox, then remove it.
-    Run(exec::Run),
+    Run(Box<run::Run>),
     /// Run a command in a sandbox; with -it at a terminal of its own.
     Exec(exec::Exec),
     /// Open a shell in a sandbox, or in a new one.
@@ -113,10 +117,25 @@ pub enum Command {
     /// Reach ports of a sandbox on this machine.
     PortForward(transfer::PortForward),
     /// List sandboxes.
-    #[command(visible_alias = "ps")]
     Ls(sandbox::List),
+    /// List sandboxes that have not ended.
+    Ps(manage::Ps),
     /// Kill sandboxes.
     Rm(sandbox::Remove),
+    /// Halt sandboxes, with all that runs in them; `osb start` lets them go on where they were.
+    Stop(sandbox::Ids),
+    /// Let sandboxes go on that were halted.
+    Start(sandbox::Ids),
+    /// Give a sandbox another name.
+    Rename(manage::Rename),
+    /// Show everything about sandboxes, as JSON.
+    Inspect(manage::Inspect),
+    /// What the server keeps, and how to get rid of it.
+    #[command(subcommand)]
+    System(manage::System),
+    /// Hold ports open and remove a sandbox at its end, for `osb run -d`.
+    #[command(hide = true)]
+    Attend(manage::Attend),
     /// Show what sandboxes use, live.
     #[command(visible_alias = "top")]
     Stats(sandbox::Stats),
@@ -165,6 +184,9 @@ pub enum Command {
     Version,
     /// Print a shell's completions.
     Completions(local::Completions),
+    /// Names and ids that the server knows, for the scripts of `osb completions`.
+    #[command(hide = true)]
+    Complete(local::Complete),
     /// Print a manual page, or write all of them to a directory.
     Man(local::Man),
     /// Serve the OpenSandbox API; `osb server --help` tells all about it.

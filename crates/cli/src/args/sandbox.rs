@@ -63,6 +63,9 @@ pub struct Create {
     /// Label; repeatable.
     #[arg(short, long, value_name = "KEY=VALUE")]
     pub metadata: Vec<Pair>,
+    /// A name that no other sandbox has.
+    #[arg(long, value_name = "NAME")]
+    pub name: Option<String>,
     /// Further setting; repeatable.
     #[arg(long, value_name = "KEY=VALUE")]
     pub extension: Vec<Pair>,
@@ -87,6 +90,15 @@ pub struct Create {
     /// How long to wait until it answers, such as 30s.
     #[arg(long, value_name = "DURATION", value_parser = duration::parse)]
     pub ready_timeout: Option<Duration>,
+    /// What `osb run` mounts.
+    #[arg(skip)]
+    pub mounts: Vec<api::volume::Volume>,
+    /// What `osb run` lets it reach.
+    #[arg(skip)]
+    pub network_policy: Option<api::network_policy::NetworkPolicy>,
+    /// The platform that `osb run` names: operating system and processor.
+    #[arg(skip)]
+    pub platform: Option<(String, String)>,
 }
 
 /// `osb sandbox list`, `osb ls`.
@@ -107,6 +119,18 @@ pub struct List {
     /// Show changes as they happen, until interrupted.
     #[arg(long)]
     pub watch: bool,
+    /// Ids only.
+    #[arg(short, long, conflicts_with_all = ["format", "output"])]
+    pub quiet: bool,
+    /// Whole ids and times.
+    #[arg(long)]
+    pub no_trunc: bool,
+    /// Only what this says: name=PART, status=STATE, label=KEY=VALUE, ancestor=IMAGE; repeatable.
+    #[arg(short, long, value_name = "KEY=VALUE")]
+    pub filter: Vec<Pair>,
+    /// What to print of each, such as '{{.ID}} {{.Name}}' or '{{json .}}'.
+    #[arg(long, value_name = "TEMPLATE", conflicts_with_all = ["output", "watch"])]
+    pub format: Option<String>,
 }
 
 /// `osb rm`.
@@ -116,7 +140,7 @@ pub struct List {
                   --metadata."
 )]
 pub struct Remove {
-    /// The sandboxes' ids.
+    /// The sandboxes: names, ids, or beginnings of those.
     #[arg(required_unless_present_any = ["all", "state", "metadata"])]
     pub sandbox_ids: Vec<String>,
     /// All sandboxes.
@@ -136,14 +160,14 @@ pub struct Remove {
 /// A sandbox.
 #[derive(Debug, Clone, Args)]
 pub struct Id {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     pub sandbox_id: String,
 }
 
 /// Sandboxes.
 #[derive(Debug, Clone, Args)]
 pub struct Ids {
-    /// The sandboxes' ids.
+    /// The sandboxes: names, ids, or beginnings of those.
     #[arg(required = true)]
     pub sandbox_ids: Vec<String>,
 }
@@ -151,7 +175,7 @@ pub struct Ids {
 /// `osb sandbox resume`.
 #[derive(Debug, Clone, Args)]
 pub struct Resume {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     pub sandbox_id: String,
     /// Do not wait until it answers.
     #[arg(long)]
@@ -164,7 +188,7 @@ pub struct Resume {
 /// `osb sandbox renew`.
 #[derive(Debug, Clone, Args)]
 pub struct Renew {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     pub sandbox_id: String,
     /// How long from now, such as 30m or 2h.
     #[arg(short, long, value_name = "DURATION", value_parser = duration::parse)]
@@ -174,7 +198,7 @@ pub struct Renew {
 /// `osb sandbox endpoint`.
 #[derive(Debug, Clone, Args)]
 pub struct Endpoint {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     pub sandbox_id: String,
     /// The port inside.
     #[arg(short, long, value_parser = clap::value_parser!(u16).range(1..))]
@@ -184,7 +208,7 @@ pub struct Endpoint {
 /// `osb sandbox metrics`.
 #[derive(Debug, Clone, Args)]
 pub struct Metrics {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     pub sandbox_id: String,
     /// Go on showing, each second.
     #[arg(long)]
@@ -223,7 +247,7 @@ pub struct Events {
 pub enum Snapshot {
     /// Make a snapshot of a sandbox.
     Create {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// A name.
         #[arg(long, value_name = "TEXT")]

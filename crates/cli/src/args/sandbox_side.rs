@@ -8,12 +8,12 @@ use clap::{Args, Subcommand};
 pub enum Egress {
     /// Show what a sandbox may reach.
     Get {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
     },
     /// Add rules, or change those for the same target.
     Patch {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// Rule as ACTION=TARGET, such as allow=packages.example.com; repeatable.
         #[arg(long, required = true, value_name = "ACTION=TARGET")]
@@ -21,7 +21,7 @@ pub enum Egress {
     },
     /// Take away the rules for targets.
     Delete {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// Target, such as packages.example.com; repeatable.
         #[arg(long, required = true, value_name = "TARGET")]
@@ -36,14 +36,14 @@ pub enum Vault {
     Create(VaultFile),
     /// Show what the vault holds, without secrets.
     Get {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
     },
     /// Change credentials and bindings, all at once or not at all.
     Patch(VaultFile),
     /// Empty the vault.
     Delete {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
     },
     /// Credentials, without secrets.
@@ -57,7 +57,7 @@ pub enum Vault {
 /// A sandbox, and a file for its vault.
 #[derive(Debug, Clone, Args)]
 pub struct VaultFile {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     pub sandbox_id: String,
     /// JSON or YAML file; - is standard input.
     #[arg(long, value_name = "TEXT")]
@@ -69,12 +69,12 @@ pub struct VaultFile {
 pub enum Credential {
     /// List credentials.
     List {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
     },
     /// Show a credential.
     Get {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// The credential's name.
         credential_name: String,
@@ -86,12 +86,12 @@ pub enum Credential {
 pub enum Binding {
     /// List bindings.
     List {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
     },
     /// Show a binding.
     Get {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// The binding's name.
         binding_name: String,
@@ -103,7 +103,7 @@ pub enum Binding {
 pub enum Diagnostics {
     /// Logs of a sandbox.
     Logs {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// Which: container, all, or what the server has beside.
         #[arg(short, long, value_name = "TEXT")]
@@ -111,7 +111,7 @@ pub enum Diagnostics {
     },
     /// Events of a sandbox.
     Events {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// Which: runtime, all, or what the server has beside.
         #[arg(short, long, value_name = "TEXT")]
@@ -124,7 +124,7 @@ pub enum Diagnostics {
 pub enum Devops {
     /// Deprecated: use `osb diagnostics logs`.
     Logs {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// How many of the last lines.
         #[arg(short = 'n', long, default_value_t = 100)]
@@ -135,12 +135,12 @@ pub enum Devops {
     },
     /// What the runtime knows of a sandbox.
     Inspect {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
     },
     /// Deprecated: use `osb diagnostics events`.
     Events {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// How many at most.
         #[arg(short, long, default_value_t = 50)]
@@ -148,7 +148,7 @@ pub enum Devops {
     },
     /// Inspection, events and logs at once.
     Summary {
-        /// The sandbox's id.
+        /// The sandbox: its name, its id, or the beginning of that.
         sandbox_id: String,
         /// How many of the last lines of logs.
         #[arg(short = 'n', long, default_value_t = 50)]

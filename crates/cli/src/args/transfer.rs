@@ -8,14 +8,14 @@ use clap::Args;
 /// `osb cp`.
 #[derive(Debug, Clone, Args)]
 #[command(
-    after_help = "One side is a path here, the other SANDBOX_ID:PATH. Copying to a directory that \
+    after_help = "One side is a path here, the other SANDBOX:PATH, or both are in sandboxes. Copying to a directory that \
                   is there puts the copy into it; a source that ends in /. copies only what the \
                   directory holds. - is standard input or output, as a tar stream with -r."
 )]
 pub struct Cp {
-    /// From: PATH or SANDBOX_ID:PATH.
+    /// From: PATH or SANDBOX:PATH.
     pub source: String,
-    /// To: PATH or SANDBOX_ID:PATH.
+    /// To: PATH or SANDBOX:PATH.
     pub destination: String,
     /// Copy directories with all they hold.
     #[arg(short, long)]
@@ -28,7 +28,7 @@ pub struct Cp {
 /// `osb port-forward`.
 #[derive(Debug, Clone, Args)]
 pub struct PortForward {
-    /// The sandbox's id.
+    /// The sandbox: its name, its id, or the beginning of that.
     pub sandbox_id: String,
     /// Ports: 8080, LOCAL:REMOTE, or :REMOTE for any free one here.
     #[arg(required = true, value_name = "[LOCAL:]REMOTE")]

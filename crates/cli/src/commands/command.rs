@@ -27,7 +27,8 @@ pub(super) async fn run(app: &App, command: Command) -> Outcome {
             execution_id,
         } => {
             let status = app
-                .sandbox(&sandbox_id)?
+                .sandbox(&sandbox_id)
+                .await?
                 .commands()
                 .status(&execution_id)
                 .await?;
@@ -41,7 +42,7 @@ pub(super) async fn run(app: &App, command: Command) -> Outcome {
             cursor,
             follow,
         } => {
-            let sandbox = app.sandbox(&sandbox_id)?;
+            let sandbox = app.sandbox(&sandbox_id).await?;
             if follow {
                 return follow_logs(&sandbox, &execution_id).await;
             }
@@ -51,7 +52,8 @@ pub(super) async fn run(app: &App, command: Command) -> Outcome {
             sandbox_id,
             execution_id,
         } => {
-            app.sandbox(&sandbox_id)?
+            app.sandbox(&sandbox_id)
+                .await?
                 .commands()
                 .interrupt(&execution_id)
                 .await?;
@@ -70,7 +72,7 @@ async fn run_command(app: &App, args: &CommandRun) -> Outcome {
     } else {
         app.printer_of(&[Format::Raw])?
     };
-    let sandbox = app.sandbox(&args.sandbox_id)?;
+    let sandbox = app.sandbox(&args.sandbox_id).await?;
     let mut command = if args.argv {
         sandbox.commands().exec(args.command.clone())
     } else {
@@ -129,7 +131,7 @@ async fn session(app: &App, command: Session) -> Outcome {
             workdir,
         } => {
             let printer = app.printer();
-            let sessions = app.sandbox(&sandbox_id)?.sessions();
+            let sessions = app.sandbox(&sandbox_id).await?.sessions();
             let session = sessions.create(workdir.as_deref()).await?;
             let record = Record::new()
                 .with("sandbox_id", sandbox_id)
@@ -149,7 +151,7 @@ async fn session(app: &App, command: Session) -> Outcome {
             timeout,
         } => {
             app.printer_of(&[Format::Raw])?;
-            let session = app.sandbox(&sandbox_id)?.sessions().get(&session_id);
+            let session = app.sandbox(&sandbox_id).await?.sessions().get(&session_id);
             let mut run = session.run(shell_words(&command));
             if let Some(directory) = workdir {
                 run = run.cwd(directory);
@@ -173,7 +175,8 @@ async fn session(app: &App, command: Session) -> Outcome {
             sandbox_id,
             session_id,
         } => {
-            app.sandbox(&sandbox_id)?
+            app.sandbox(&sandbox_id)
+                .await?
                 .sessions()
                 .get(&session_id)
                 .delete()

@@ -4,6 +4,7 @@
 //! Directories travel as archives (`archive`).
 
 mod archive;
+mod between;
 
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
@@ -57,19 +58,19 @@ pub(super) async fn run(app: &App, args: &Cp) -> Outcome {
     let is_shown = !args.quiet;
     let summary = match (Side::parse(&args.source), Side::parse(&args.destination)) {
         (Side::Here(from), Side::There { sandbox, path }) => {
-            let sandbox = app.sandbox(&sandbox)?;
+            let sandbox = app.sandbox(&sandbox).await?;
             upload(&sandbox, &from, &path, args.recursive, is_shown).await?
         }
         (Side::There { sandbox, path }, Side::Here(to)) => {
-            let sandbox = app.sandbox(&sandbox)?;
+            let sandbox = app.sandbox(&sandbox).await?;
             download(&sandbox, &path, &to, args.recursive, is_shown).await?
         }
         (Side::Stream, Side::There { sandbox, path }) => {
-            let sandbox = app.sandbox(&sandbox)?;
+            let sandbox = app.sandbox(&sandbox).await?;
             from_stdin(&sandbox, &path, args.recursive).await?
         }
         (Side::There { sandbox, path }, Side::Stream) => {
-            let files = app.sandbox(&sandbox)?.files();
+            let files = app.sandbox(&sandbox).await?.files();
             let stream = if args.recursive {
                 files.download_archive(&path).await?
             } else {
@@ -78,9 +79,19 @@ pub(super) async fn run(app: &App, args: &Cp) -> Outcome {
             to_writer(stream, io::stdout(), &mut Progress::new("", None, false)).await?;
             return Ok(DONE);
         }
+        (
+            Side::There { sandbox, path },
+            Side::There {
+                sandbox: other,
+                path: to,
+            },
+        ) => {
+            let (source, target) = (app.sandbox(&sandbox).await?, app.sandbox(&other).await?);
+            between::between((&source, &path), (&target, &to), args.recursive).await?
+        }
         _ => {
             return Err(Error::Usage(
-                "one side must be in a sandbox: osb cp PATH SANDBOX_ID:PATH, or the other way"
+                "one side must be in a sandbox: osb cp PATH SANDBOX:PATH, or the other way"
                     .to_owned(),
             ));
         }

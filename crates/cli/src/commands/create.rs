@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
+use api::sandbox::{NAME_METADATA_KEY, SandboxState};
 use opensandbox::{CreateSandbox, Sandbox};
 use serde::de::DeserializeOwned;
 
@@ -36,6 +37,20 @@ pub(super) async fn run(app: &App, args: &Create) -> Outcome {
 /// Makes a sandbox for one use.
 pub(super) async fn make(app: &App, args: &Create) -> Result<Sandbox, Error> {
     make::make(app, order(app, args)?.call, Patience::WhileItMoves).await
+}
+
+/// A sandbox that was started.
+pub(super) struct Started {
+    pub(super) sandbox: Sandbox,
+    /// Whatever became of it so far: its main program may have ended by now.
+    pub(super) state: SandboxState,
+}
+
+/// Makes a sandbox that is left to itself.
+pub(super) async fn start(app: &App, args: &Create) -> Result<Started, Error> {
+    let sandbox = make::make(app, order(app, args)?.call, Patience::UntilStarted).await?;
+    let state = sandbox.info().await?.status.state;
+    Ok(Started { sandbox, state })
 }
 
 /// A sandbox about to be made, and what is said about it afterwards.
@@ -112,6 +127,26 @@ fn from_flags(app: &App, args: &Create) -> Result<Order, Error> {
         call = call.image_auth(user, password);
     }
     call = with_pairs(call, args);
+    call = with_files(call, args)?;
+    if let Some(policy) = &args.network_policy {
+        call = call.network_policy(policy.clone());
+    }
+    if let Some((os, arch)) = &args.platform {
+        call = call.platform(os, arch);
+    }
+    call = args
+        .mounts
+        .iter()
+        .cloned()
+        .fold(call, CreateSandbox::volume);
+    Ok(Order {
+        call,
+        lifetime: described(lifetime),
+        source,
+    })
+}
+
+fn with_files(mut call: CreateSandbox, args: &Create) -> Result<CreateSandbox, Error> {
     if let Some(path) = &args.network_policy_file {
         call = call.network_policy(json(path)?);
     }
@@ -122,11 +157,7 @@ fn from_flags(app: &App, args: &Create) -> Result<Order, Error> {
         let volumes: Vec<api::volume::Volume> = json(path)?;
         call = volumes.into_iter().fold(call, CreateSandbox::volume);
     }
-    Ok(Order {
-        call,
-        lifetime: described(lifetime),
-        source,
-    })
+    Ok(call)
 }
 
 fn with_pairs(mut call: CreateSandbox, args: &Create) -> CreateSandbox {
@@ -135,6 +166,9 @@ fn with_pairs(mut call: CreateSandbox, args: &Create) -> CreateSandbox {
     }
     for Pair { key, value } in &args.metadata {
         call = call.metadata(key, value);
+    }
+    if let Some(name) = &args.name {
+        call = call.metadata(NAME_METADATA_KEY, name);
     }
     for Pair { key, value } in &args.extension {
         call = call.extension(key, value);
@@ -211,6 +245,7 @@ fn from_file(app: &App, args: &Create, path: &Path) -> Result<Order, Error> {
         (args.timeout.is_some(), "--timeout"),
         (!args.env.is_empty(), "--env"),
         (!args.metadata.is_empty(), "--metadata"),
+        (args.name.is_some(), "--name"),
         (!args.extension.is_empty(), "--extension"),
         (!args.resource.is_empty(), "--resource"),
         (!args.entrypoint.is_empty(), "--entrypoint"),

@@ -15,11 +15,15 @@ pub(super) async fn stable(app: &App, command: Diagnostics) -> Outcome {
     let (title, content) = match command {
         Diagnostics::Logs { sandbox_id, scope } => (
             "Diagnostic logs",
-            client.diagnostic_logs(&sandbox_id, &scope).await?,
+            client
+                .diagnostic_logs(&app.find(&sandbox_id).await?, &scope)
+                .await?,
         ),
         Diagnostics::Events { sandbox_id, scope } => (
             "Diagnostic events",
-            client.diagnostic_events(&sandbox_id, &scope).await?,
+            client
+                .diagnostic_events(&app.find(&sandbox_id).await?, &scope)
+                .await?,
         ),
     };
     show(app, title, &content)
@@ -101,6 +105,7 @@ pub(super) async fn devops(app: &App, command: Devops) -> Outcome {
             (sandbox_id, "summary", query)
         }
     };
+    let id = app.find(&id).await?;
     let text = app
         .client()?
         .diagnostics_text(&id, kind, &query.finish())

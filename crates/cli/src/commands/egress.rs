@@ -13,7 +13,7 @@ pub(super) async fn run(app: &App, command: Egress) -> Outcome {
     let printer = app.printer();
     match command {
         Egress::Get { sandbox_id } => {
-            let status = app.sandbox(&sandbox_id)?.egress().policy().await?;
+            let status = app.sandbox(&sandbox_id).await?.egress().policy().await?;
             printer.record(
                 "Egress policy",
                 &model::policy(&status.policy.unwrap_or_default()),
@@ -23,14 +23,22 @@ pub(super) async fn run(app: &App, command: Egress) -> Outcome {
             let rules: Result<Vec<NetworkRule>, Error> =
                 rule.iter().map(|text| parse(text)).collect();
             let rules = rules?;
-            app.sandbox(&sandbox_id)?.egress().patch(&rules).await?;
+            app.sandbox(&sandbox_id)
+                .await?
+                .egress()
+                .patch(&rules)
+                .await?;
             let record = Record::new()
                 .with("sandbox_id", sandbox_id)
                 .with("patched_rules", model::snake(&rules));
             printer.done("Egress policy patched", &record)?;
         }
         Egress::Delete { sandbox_id, target } => {
-            app.sandbox(&sandbox_id)?.egress().delete(&target).await?;
+            app.sandbox(&sandbox_id)
+                .await?
+                .egress()
+                .delete(&target)
+                .await?;
             let record = Record::new()
                 .with("sandbox_id", sandbox_id)
                 .with("deleted_targets", target);

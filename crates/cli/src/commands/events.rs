@@ -11,6 +11,7 @@ use super::sandbox::stream_ended;
 use super::{DONE, Outcome};
 use crate::app::App;
 use crate::args::sandbox::Events;
+use crate::error::Error;
 use crate::model;
 use crate::output::{Record, Value};
 
@@ -27,9 +28,10 @@ pub(super) async fn run(app: &App, args: &Events) -> Outcome {
 async fn follow(app: &App, args: &Events) -> Outcome {
     let printer = app.printer();
     let client = app.client()?;
+    let id = sandbox_id(app, args).await?;
     let mut after = args.after;
     loop {
-        let mut events = pin!(client.events(args.sandbox_id.as_deref(), after).await?);
+        let mut events = pin!(client.events(id.as_deref(), after).await?);
         let mut has_come = false;
         while let Some(event) = events.next().await {
             let event = event?;
@@ -44,10 +46,18 @@ async fn follow(app: &App, args: &Events) -> Outcome {
     }
 }
 
+/// The id of the sandbox whose events are asked for.
+async fn sandbox_id(app: &App, args: &Events) -> Result<Option<String>, Error> {
+    match &args.sandbox_id {
+        Some(text) => Ok(Some(app.find(text).await?)),
+        None => Ok(None),
+    }
+}
+
 async fn record(app: &App, args: &Events) -> Outcome {
     let printer = app.printer();
     let query = AuditEventsQuery {
-        resource: args.sandbox_id.clone(),
+        resource: sandbox_id(app, args).await?,
         limit: Some(args.limit),
         ..AuditEventsQuery::default()
     };

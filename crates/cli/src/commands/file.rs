@@ -32,7 +32,7 @@ pub(super) async fn run(app: &App, command: File) -> Outcome {
             encoding,
         } => {
             app.printer_of(&[Format::Raw])?;
-            let bytes = app.sandbox(&sandbox_id)?.files().read(&path).await?;
+            let bytes = app.sandbox(&sandbox_id).await?.files().read(&path).await?;
             io::stdout().write_all(&decoded(bytes, &encoding)?)?;
         }
         File::Write(args) => return write(app, &args).await,
@@ -41,7 +41,7 @@ pub(super) async fn run(app: &App, command: File) -> Outcome {
             local_path,
             remote_path,
         } => {
-            let sandbox = app.sandbox(&sandbox_id)?;
+            let sandbox = app.sandbox(&sandbox_id).await?;
             copy::upload_file(&sandbox, &local_path, &remote_path, false).await?;
             let text = format!("Uploaded: {} → {remote_path}", local_path.display());
             app.printer().message(Message::Ok, &text)?;
@@ -51,7 +51,7 @@ pub(super) async fn run(app: &App, command: File) -> Outcome {
             remote_path,
             local_path,
         } => {
-            let sandbox = app.sandbox(&sandbox_id)?;
+            let sandbox = app.sandbox(&sandbox_id).await?;
             if copy::download_file(&sandbox, &remote_path, &local_path, false).await? {
                 let text = format!("Downloaded: {remote_path} → {}", local_path.display());
                 app.printer().message(Message::Ok, &text)?;
@@ -63,7 +63,7 @@ pub(super) async fn run(app: &App, command: File) -> Outcome {
             old,
             new,
         } => {
-            let files = app.sandbox(&sandbox_id)?.files();
+            let files = app.sandbox(&sandbox_id).await?.files();
             let count = files.replace(&path, old, new).await?;
             if count == Some(0) {
                 app.printer()
@@ -92,7 +92,12 @@ async fn show(app: &App, command: File) -> Result<(), Error> {
             path,
             depth,
         } => {
-            let found = app.sandbox(&sandbox_id)?.files().list(&path, depth).await?;
+            let found = app
+                .sandbox(&sandbox_id)
+                .await?
+                .files()
+                .list(&path, depth)
+                .await?;
             let rows: Vec<Record> = found.iter().map(model::file).collect();
             let columns = [
                 "path",
@@ -111,7 +116,8 @@ async fn show(app: &App, command: File) -> Result<(), Error> {
             pattern,
         } => {
             let found = app
-                .sandbox(&sandbox_id)?
+                .sandbox(&sandbox_id)
+                .await?
                 .files()
                 .search(&path, &pattern)
                 .await?;
@@ -121,7 +127,8 @@ async fn show(app: &App, command: File) -> Result<(), Error> {
         }
         File::Info(args) => {
             let found = app
-                .sandbox(&args.sandbox_id)?
+                .sandbox(&args.sandbox_id)
+                .await?
                 .files()
                 .info(&args.paths)
                 .await?;
@@ -144,7 +151,8 @@ async fn show(app: &App, command: File) -> Result<(), Error> {
 async fn change(app: &App, command: File) -> Result<(), Error> {
     match command {
         File::Rm(args) => {
-            app.sandbox(&args.sandbox_id)?
+            app.sandbox(&args.sandbox_id)
+                .await?
                 .files()
                 .delete(&args.paths)
                 .await?;
@@ -155,7 +163,8 @@ async fn change(app: &App, command: File) -> Result<(), Error> {
             source,
             destination,
         } => {
-            app.sandbox(&sandbox_id)?
+            app.sandbox(&sandbox_id)
+                .await?
                 .files()
                 .rename(&source, &destination)
                 .await?;
@@ -168,12 +177,12 @@ async fn change(app: &App, command: File) -> Result<(), Error> {
                 .paths
                 .iter()
                 .map(|path| (path.clone(), permission.clone()));
-            let files = app.sandbox(&paths.sandbox_id)?.files();
+            let files = app.sandbox(&paths.sandbox_id).await?.files();
             files.create_directories_with(&all.collect()).await?;
             each(app, "Created directories", &paths, "created")?;
         }
         File::Rmdir(args) => {
-            let files = app.sandbox(&args.sandbox_id)?.files();
+            let files = app.sandbox(&args.sandbox_id).await?.files();
             files.delete_directories(&args.paths).await?;
             each(app, "Removed directories", &args, "removed")?;
         }
@@ -184,7 +193,7 @@ async fn change(app: &App, command: File) -> Result<(), Error> {
             owner,
         } => {
             let permission = permission(Some(&mode), &owner)?;
-            let files = app.sandbox(&sandbox_id)?.files();
+            let files = app.sandbox(&sandbox_id).await?.files();
             files
                 .set_permissions(&[(path.clone(), permission)].into())
                 .await?;
@@ -222,7 +231,8 @@ async fn write(app: &App, args: &Write) -> Outcome {
     if let Some(group) = &args.owner.group {
         file = file.group(group);
     }
-    app.sandbox(&args.sandbox_id)?
+    app.sandbox(&args.sandbox_id)
+        .await?
         .files()
         .write_all(vec![file])
         .await?;

@@ -21,6 +21,8 @@ use crate::output::Message;
 pub(super) enum Patience {
     /// Until it answers; its image may take as long as its bytes move.
     WhileItMoves,
+    /// Until its main program has been started, which may have ended by then.
+    UntilStarted,
     /// This long, its image included.
     For(Duration),
     /// Not at all.
@@ -69,6 +71,12 @@ pub(super) async fn make(
         match patience {
             Patience::None => Ok(sandbox.clone()),
             Patience::WhileItMoves => waiting.await,
+            Patience::UntilStarted => {
+                if let Some(pull) = &pull {
+                    pulled(app, &sandbox, pull).await?;
+                }
+                started(&sandbox).await
+            }
             Patience::For(limit) => match tokio::time::timeout(limit, waiting).await {
                 Ok(ready) => ready,
                 Err(_) => Err(not_ready(&sandbox, limit)),
@@ -84,6 +92,19 @@ pub(super) async fn make(
         let _ = sandbox.kill().await;
     }
     ready
+}
+
+/// Waits until the main program runs or has ended. One that could not be started has failed.
+async fn started(sandbox: &Sandbox) -> Result<Sandbox, Error> {
+    let client = sandbox.client();
+    let waited = running(client, sandbox.id()).await;
+    let Err(error) = waited else {
+        return Ok(sandbox.clone());
+    };
+    match sandbox.info().await?.status.state {
+        SandboxState::Terminated => Ok(sandbox.clone()),
+        _ => Err(error),
+    }
 }
 
 fn not_ready(sandbox: &Sandbox, waited: Duration) -> Error {

@@ -1,4 +1,4 @@
-//! `osb completions` and `osb man`: made from the command line itself, so that they never lag.
+//! `osb man`: pages made from the command line itself, so that they never lag.
 
 use std::io::{self, Write as _};
 use std::path::Path;
@@ -6,17 +6,9 @@ use std::path::Path;
 use clap_mangen::Man as Page;
 
 use super::{DONE, Outcome};
-use crate::args::local::{Completions, Man};
+use crate::args::local::Man;
 use crate::error::Error;
 use crate::tree;
-
-pub(super) fn completions(args: &Completions) -> Outcome {
-    // Through memory: the generator takes an output that fails for a mistake of its own.
-    let mut text = Vec::new();
-    clap_complete::generate(args.shell, &mut tree(), "osb", &mut text);
-    io::stdout().write_all(&text)?;
-    Ok(DONE)
-}
 
 pub(super) fn pages(args: &Man) -> Outcome {
     let mut tree = tree();

@@ -4,19 +4,23 @@
 mod bench;
 mod code;
 mod command;
+mod completion;
 mod config;
 mod copy;
 mod create;
+mod detached;
 mod diagnostics;
 mod egress;
 mod events;
 mod file;
 mod forward;
 mod inventory;
+mod launch;
 mod lifetime;
 mod local;
 mod logs;
 mod make;
+mod manage;
 mod manual;
 mod request_file;
 mod run;
@@ -55,6 +59,13 @@ pub(crate) async fn run(app: App, command: Command) -> Outcome {
         Command::Logs(args) => logs::run(app, &args).await,
         Command::PortForward(args) => forward::run(app, &args).await,
         Command::Ls(args) => sandbox::list_all(app, &args).await,
+        Command::Ps(args) => sandbox::list_living(app, &args).await,
+        Command::Stop(args) => manage::stop(app, &args).await,
+        Command::Start(args) => manage::start(app, &args).await,
+        Command::Rename(args) => manage::rename(app, &args).await,
+        Command::Inspect(args) => manage::inspect(app, &args).await,
+        Command::System(args) => manage::system(app, &args).await,
+        Command::Attend(args) => detached::attend(app, &args).await,
         Command::Rm(args) => sandbox::remove(app, &args).await,
         Command::Stats(args) => stats::run(app, &args).await,
         Command::Events(args) => events::run(app, &args).await,
@@ -73,7 +84,8 @@ pub(crate) async fn run(app: App, command: Command) -> Outcome {
         Command::Skills(args) => skills::run(app, &args),
         Command::Bench(args) => bench::run(app, &args).await,
         Command::Version => version::run(app).await,
-        Command::Completions(args) => manual::completions(&args),
+        Command::Completions(args) => completion::completions(&args),
+        Command::Complete(args) => completion::complete(app, &args).await,
         Command::Man(args) => manual::pages(&args),
         Command::Server(_) => Err(elsewhere("server")),
         Command::Doctor(_) => Err(elsewhere("doctor")),

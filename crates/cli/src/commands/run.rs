@@ -5,11 +5,14 @@ use std::time::Duration;
 
 use opensandbox::{Ending, Event, Execution, Output, RunCommand, Sandbox};
 
+use super::forward::Forward;
+use super::launch::{self, Program};
 use super::lifetime::Lifetime;
 use super::shell::{Place, Visited};
-use super::{DONE, Outcome, create, shell};
+use super::{DONE, Outcome, create, detached, shell};
 use crate::app::App;
-use crate::args::exec::{Exec, Run};
+use crate::args::exec::Exec;
+use crate::args::run::Run;
 use crate::error::{EXIT_INTERRUPTED, Error};
 use crate::interrupts::Interrupts;
 use crate::output::{Message, Record};
@@ -32,25 +35,74 @@ const NOT_EXECUTABLE: u8 = 126;
 const UNKNOWN_END: u8 = 255;
 
 pub(super) async fn run(app: &App, args: &Run) -> Outcome {
-    let sandbox = create::make(app, &args.sandbox.create(&args.image)).await?;
-    let visited = in_sandbox(app, args, &sandbox).await;
+    let args = &launch::normal(args);
+    launch::check(args)?;
+    if args.pull == "always" {
+        launch::pull(app, args).await?;
+    }
+    if args.detach {
+        return detached::run(app, args).await;
+    }
+    let program = launch::program(args);
+    if program == Program::Words(Vec::new()) {
+        return Err(Error::Usage(
+            "which command? Write one behind the image, or run this at a terminal for a shell"
+                .to_owned(),
+        ));
+    }
+    // Before there is a sandbox: a port that is taken is told now.
+    let forward = Forward::bind(&args.publish).await?;
+    for line in forward.chosen().lines() {
+        app.printer().note(Message::Info, line)?;
+    }
+    let sandbox = create::make(app, &launch::create(app, args).await?).await?;
+    let visited = tokio::select! {
+        visited = in_sandbox(app, args, &sandbox, program) => visited,
+        served = forward.serve(&sandbox, app.printer()) => Err(served.err().unwrap_or_else(lost)),
+    };
     shell::settle(app, &sandbox, visited, args.keep).await
 }
 
-async fn in_sandbox(app: &App, args: &Run, sandbox: &Sandbox) -> Result<Visited, Error> {
-    let is_renewed = args.sandbox.timeout.is_none();
-    if args.tty {
+fn lost() -> Error {
+    Error::Failed {
+        message: "the forwarded ports were lost".to_owned(),
+        next: None,
+    }
+}
+
+async fn in_sandbox(
+    app: &App,
+    args: &Run,
+    sandbox: &Sandbox,
+    program: Program,
+) -> Result<Visited, Error> {
+    let is_renewed = args.timeout.is_none();
+    let words = match program {
+        Program::Words(words) => words,
+        Program::Shell => Vec::new(),
+        Program::OfImage => {
+            let image = args.image.as_deref().unwrap_or_default();
+            let own = launch::own_command(app, image).await?;
+            launch::words(args, &own.unwrap_or_default())
+        }
+    };
+    if args.tty || words.is_empty() {
         let place = Place {
             sandbox,
             directory: args.workdir.as_deref(),
-            keys: &"ctrl-p,ctrl-q".parse().expect("two keys"),
+            keys: &args.detach_keys,
             is_renewed,
         };
-        return shell::in_terminal(app, &place, &shell_words(&args.command)).await;
+        let line = (!words.is_empty()).then(|| shell_words(&words));
+        return shell::in_terminal(app, &place, line.as_deref()).await;
     }
-    let mut command = sandbox.commands().exec(args.command.clone());
+    let mut command = sandbox.commands().exec(words);
     if let Some(directory) = &args.workdir {
         command = command.cwd(directory);
+    }
+    if let Some(user) = &args.user {
+        let (uid, gid) = launch::identity(sandbox, user).await?;
+        command = command.uid(uid).gid(gid);
     }
     let code = stream(app, sandbox, command, args.interactive, is_renewed).await?;
     Ok(Visited {
@@ -60,16 +112,15 @@ async fn in_sandbox(app: &App, args: &Run, sandbox: &Sandbox) -> Result<Visited,
 }
 
 pub(super) async fn exec(app: &App, args: &Exec) -> Outcome {
-    let sandbox = app.sandbox(&args.sandbox_id)?;
+    launch::check_user(args.user.is_some(), args.tty)?;
+    let sandbox = app.sandbox(&args.sandbox_id).await?;
+    let variables = launch::variables(&args.env, &args.env_file)?;
     if args.tty {
         let mut words = Vec::new();
-        if !args.env.is_empty() {
+        if !variables.is_empty() {
             words.push("env".to_owned());
-            words.extend(
-                args.env
-                    .iter()
-                    .map(|pair| format!("{}={}", pair.key, pair.value)),
-            );
+            let pairs = variables.iter();
+            words.extend(pairs.map(|pair| format!("{}={}", pair.key, pair.value)));
         }
         words.extend(args.command.iter().cloned());
         if args.timeout.is_some() {
@@ -83,7 +134,7 @@ pub(super) async fn exec(app: &App, args: &Exec) -> Outcome {
             keys: &args.detach_keys,
             is_renewed: true,
         };
-        let visited = shell::in_terminal(app, &place, &shell_words(&words)).await?;
+        let visited = shell::in_terminal(app, &place, Some(&shell_words(&words))).await?;
         return Ok(visited.code);
     }
     let mut command = sandbox.commands().exec(args.command.clone());
@@ -93,16 +144,16 @@ pub(super) async fn exec(app: &App, args: &Exec) -> Outcome {
     if let Some(timeout) = args.timeout {
         command = command.timeout(timeout);
     }
-    let variables = args
-        .env
-        .iter()
-        .map(|pair| (pair.key.clone(), pair.value.clone()));
-    command = command.envs(variables);
+    if let Some(user) = &args.user {
+        let (uid, gid) = launch::identity(&sandbox, user).await?;
+        command = command.uid(uid).gid(gid);
+    }
+    command = command.envs(variables.into_iter().map(|pair| (pair.key, pair.value)));
     if args.detach {
         let id = command.background().await?;
         let record = Record::new()
             .with("execution_id", id)
-            .with("sandbox_id", &args.sandbox_id);
+            .with("sandbox_id", sandbox.id());
         app.printer().done("Command started", &record)?;
         return Ok(DONE);
     }

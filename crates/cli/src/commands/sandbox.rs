@@ -10,12 +10,29 @@ use opensandbox::Sandbox as Handle;
 use super::{DONE, Outcome, create};
 use crate::app::{App, DATA};
 use crate::args::Pair;
+use crate::args::manage::Ps;
 use crate::args::sandbox::{Endpoint, Ids, List, Metrics, Remove, Renew, Resume, Sandbox};
 use crate::error::Error;
+use crate::find::name_of;
 use crate::model;
-use crate::output::{Format, Message, Printer, Record, write};
+use crate::output::template::Template;
+use crate::output::{Format, Message, Printer, Record, aligned, write};
 
-const COLUMNS: [&str; 5] = ["id", "status", "image", "created_at", "expires_at"];
+/// The columns for programs, the last of them ours.
+const COLUMNS: [&str; 6] = ["id", "status", "image", "created_at", "expires_at", "name"];
+
+/// The columns for people.
+const HUMAN_COLUMNS: [&str; 6] = ["id", "name", "image", "status", "created_at", "expires_at"];
+
+/// States of a sandbox that has not ended.
+const LIVING: [SandboxState; 6] = [
+    SandboxState::Pending,
+    SandboxState::Running,
+    SandboxState::Pausing,
+    SandboxState::Paused,
+    SandboxState::Resuming,
+    SandboxState::Stopping,
+];
 
 /// Sandboxes that are removed at the same time: enough to hide the way to the server and back.
 const AT_ONCE: usize = 8;
@@ -48,17 +65,24 @@ pub(super) async fn run(app: &App, command: Sandbox) -> Outcome {
 
 /// One page, as the published command line lists them.
 async fn list(app: &App, args: &List) -> Outcome {
-    let printer = app.printer();
+    let printer = printer(app, args);
     let query = query(args)?;
     if args.watch {
         return watch(app, &printer, &query).await;
     }
     let page = app.client()?.list(&query).await?;
     let has_more = page.pagination.has_next_page;
+    let mut items = page.items;
+    let chosen = Chosen::new(args)?;
+    items.retain(|info| chosen.has(info));
+    if let Some(template) = &chosen.template {
+        formatted(template, &items, true)?;
+        return Ok(DONE);
+    }
     printer.page(
         "Sandboxes",
-        &COLUMNS,
-        &rows(&printer, &page.items),
+        columns(&printer),
+        &rows(&printer, &items),
         model::pagination(&page.pagination),
     )?;
     if has_more && !is_data(&printer) {
@@ -74,14 +98,24 @@ pub(super) async fn list_all(app: &App, args: &List) -> Outcome {
     if args.watch || args.page.is_some() {
         return list(app, args).await;
     }
-    let printer = app.printer();
+    let printer = printer(app, args);
     let mut query = query(args)?;
     if args.page_size.is_none() {
         query.page.size = PAGE_SIZE_MAX;
     }
-    let mut table = printer.paged("Sandboxes", &COLUMNS);
+    let chosen = Chosen::new(args)?;
+    let mut table = printer.paged("Sandboxes", columns(&printer));
     loop {
-        let page = app.client()?.list(&query).await?;
+        let mut page = app.client()?.list(&query).await?;
+        page.items.retain(|info| chosen.has(info));
+        if let Some(template) = &chosen.template {
+            formatted(template, &page.items, query.page.number == 1)?;
+            if !page.pagination.has_next_page {
+                return Ok(DONE);
+            }
+            query.page.number += 1;
+            continue;
+        }
         table.more(rows(&printer, &page.items))?;
         if !page.pagination.has_next_page {
             table.end(model::pagination(&page.pagination))?;
@@ -91,6 +125,84 @@ pub(super) async fn list_all(app: &App, args: &List) -> Outcome {
     }
 }
 
+/// `osb ps`: those that have not ended, unless all are asked for.
+pub(super) async fn list_living(app: &App, args: &Ps) -> Outcome {
+    let mut list = args.list.clone();
+    let has_state = !list.state.is_empty() || list.filter.iter().any(|pair| pair.key == "status");
+    if !args.all && !has_state {
+        list.state = LIVING.iter().map(|state| state.to_string()).collect();
+    }
+    list_all(app, &list).await
+}
+
+fn printer(app: &App, args: &List) -> Printer {
+    let printer = match args.quiet {
+        true => app.printer_as(Format::Name),
+        false => app.printer(),
+    };
+    printer.whole(args.no_trunc)
+}
+
+fn columns(printer: &Printer) -> &'static [&'static str] {
+    match printer.format() {
+        Format::Table => &HUMAN_COLUMNS,
+        _ => &COLUMNS,
+    }
+}
+
+/// What of a list is shown, beyond what the server can be asked for.
+struct Chosen {
+    name: Option<String>,
+    image: Option<String>,
+    template: Option<Template>,
+}
+
+impl Chosen {
+    fn new(args: &List) -> Result<Self, Error> {
+        let of = |key: &str| {
+            let found = args.filter.iter().find(|pair| pair.key == key);
+            found.map(|pair| pair.value.clone())
+        };
+        let template = args.format.as_deref().map(Template::parse).transpose();
+        Ok(Self {
+            name: of("name"),
+            image: of("ancestor"),
+            template: template.map_err(Error::Usage)?,
+        })
+    }
+
+    fn has(&self, info: &api::sandbox::Sandbox) -> bool {
+        let name = name_of(info).unwrap_or_default();
+        let image = info.image.as_ref().map_or("", |image| image.uri.as_str());
+        self.name.as_deref().is_none_or(|part| name.contains(part))
+            && self.image.as_deref().is_none_or(|wanted| image == wanted)
+    }
+}
+
+/// Rows as a template has them; a table is aligned page by page.
+fn formatted(
+    template: &Template,
+    items: &[api::sandbox::Sandbox],
+    is_first: bool,
+) -> Result<(), Error> {
+    let lines: Result<Vec<String>, String> = items
+        .iter()
+        .map(|info| template.render(&named_row(info)))
+        .collect();
+    let lines = lines.map_err(Error::Usage)?;
+    let text = match template.is_table {
+        true => aligned(is_first.then(|| template.header()).as_deref(), &lines),
+        false => lines.iter().map(|line| format!("{line}\n")).collect(),
+    };
+    write(&text)?;
+    Ok(())
+}
+
+fn named_row(info: &api::sandbox::Sandbox) -> Record {
+    let name = name_of(info).map(str::to_owned);
+    model::flat(model::sandbox(info)).with("name", name)
+}
+
 fn is_data(printer: &Printer) -> bool {
     matches!(printer.format(), Format::Json | Format::Yaml)
 }
@@ -98,7 +210,7 @@ fn is_data(printer: &Printer) -> bool {
 fn rows(printer: &Printer, items: &[api::sandbox::Sandbox]) -> Vec<Record> {
     let row = |info| match is_data(printer) {
         true => model::sandbox(info),
-        false => model::flat(model::sandbox(info)),
+        false => named_row(info),
     };
     items.iter().map(row).collect()
 }
@@ -114,10 +226,10 @@ async fn watch(app: &App, printer: &Printer, query: &ListSandboxesQuery) -> Outc
         if printer.is_terminal() && printer.format() == Format::Table {
             write(&format!(
                 "\x1b[H\x1b[2J{}",
-                printer.table_text(&COLUMNS, &rows)
+                printer.table_text(columns(printer), &rows)
             ))?;
         } else {
-            printer.rows("Sandboxes", &COLUMNS, &rows)?;
+            printer.rows("Sandboxes", columns(printer), &rows)?;
         }
         match events.next().await {
             Some(event) => event?,
@@ -141,10 +253,32 @@ fn query(args: &List) -> Result<ListSandboxesQuery, Error> {
     if let Some(size) = args.page_size {
         page.size = size.into();
     }
+    let (mut states, mut labels) = (args.state.clone(), args.metadata.clone());
+    for Pair { key, value } in &args.filter {
+        match key.as_str() {
+            "status" => states.push(docker_state(value).to_owned()),
+            "label" => labels.push(value.parse().map_err(Error::Usage)?),
+            "name" | "ancestor" => {}
+            other => {
+                return Err(Error::Usage(format!(
+                    "there is no filter {other}; there are name, status, label and ancestor"
+                )));
+            }
+        }
+    }
     Ok(ListSandboxesQuery {
         page,
-        ..filter(&args.state, &args.metadata)?
+        ..filter(&states, &labels)?
     })
+}
+
+/// A state by Docker's word for it.
+fn docker_state(text: &str) -> &str {
+    match text {
+        "exited" | "dead" => "Terminated",
+        "created" => "Pending",
+        other => other,
+    }
 }
 
 fn filter(states: &[String], labels: &[Pair]) -> Result<ListSandboxesQuery, Error> {
@@ -168,9 +302,10 @@ fn state(text: &str) -> Result<SandboxState, Error> {
     })
 }
 
-async fn get(app: &App, id: &str) -> Outcome {
+async fn get(app: &App, text: &str) -> Outcome {
     let printer = app.printer();
-    let record = model::sandbox(&app.client()?.get(id).await?);
+    let id = app.find(text).await?;
+    let record = model::sandbox(&app.client()?.get(&id).await?);
     let record = match printer.format() {
         Format::Json | Format::Yaml => record,
         _ => model::flat(record),
@@ -181,13 +316,15 @@ async fn get(app: &App, id: &str) -> Outcome {
 
 /// `osb sandbox kill`, as the published command line has it.
 async fn kill(app: &App, args: &Ids) -> Outcome {
-    kill_all(app, args.sandbox_ids.clone(), false).await
+    let ids = app.find_all(&args.sandbox_ids).await?;
+    kill_all(app, ids, false).await
 }
 
 /// `osb rm`: the sandboxes named, or those that a filter finds.
 pub(super) async fn remove(app: &App, args: &Remove) -> Outcome {
     if !args.sandbox_ids.is_empty() {
-        return kill_all(app, args.sandbox_ids.clone(), args.force).await;
+        let ids = app.find_all(&args.sandbox_ids).await?;
+        return kill_all(app, ids, args.force).await;
     }
     let query = filter(&args.state, &args.metadata)?;
     // Named before the first goes: pages move when sandboxes do.
@@ -200,7 +337,7 @@ pub(super) async fn remove(app: &App, args: &Remove) -> Outcome {
     kill_all(app, ids, true).await
 }
 
-async fn kill_all(app: &App, ids: Vec<String>, may_be_gone: bool) -> Outcome {
+pub(super) async fn kill_all(app: &App, ids: Vec<String>, may_be_gone: bool) -> Outcome {
     let printer = app.printer();
     let client = app.client()?;
     let kill = async |id: String| {
@@ -235,14 +372,15 @@ async fn kill_all(app: &App, ids: Vec<String>, may_be_gone: bool) -> Outcome {
 
 async fn pause(app: &App, id: &str) -> Outcome {
     let printer = app.printer();
-    app.client()?.pause(id).await?;
+    app.client()?.pause(&app.find(id).await?).await?;
     printer.message(Message::Ok, &format!("Sandbox paused: {id}"))?;
     Ok(DONE)
 }
 
 async fn resume(app: &App, args: &Resume) -> Outcome {
     let printer = app.printer();
-    let mut connect = Handle::resume(&args.sandbox_id).client(app.client()?);
+    let id = app.find(&args.sandbox_id).await?;
+    let mut connect = Handle::resume(id).client(app.client()?);
     if let Some(timeout) = args.resume_timeout {
         connect = connect.timeout(timeout);
     }
@@ -259,9 +397,10 @@ async fn resume(app: &App, args: &Resume) -> Outcome {
 
 async fn renew(app: &App, args: &Renew) -> Outcome {
     let printer = app.printer();
-    let expires_at = app.client()?.renew(&args.sandbox_id, args.timeout).await?;
+    let id = app.find(&args.sandbox_id).await?;
+    let expires_at = app.client()?.renew(&id, args.timeout).await?;
     let record = Record::new()
-        .with("sandbox_id", &args.sandbox_id)
+        .with("sandbox_id", id)
         .with("expires_at", expires_at);
     printer.done("Sandbox renewed", &record)?;
     Ok(DONE)
@@ -269,7 +408,8 @@ async fn renew(app: &App, args: &Renew) -> Outcome {
 
 async fn endpoint(app: &App, args: &Endpoint) -> Outcome {
     let printer = app.printer();
-    let endpoint = app.client()?.endpoint(&args.sandbox_id, args.port).await?;
+    let id = app.find(&args.sandbox_id).await?;
+    let endpoint = app.client()?.endpoint(&id, args.port).await?;
     if matches!(printer.format(), Format::Raw | Format::Name) {
         printer.text(&endpoint.endpoint)?;
         return Ok(DONE);
@@ -287,7 +427,7 @@ async fn endpoint(app: &App, args: &Endpoint) -> Outcome {
 
 async fn health(app: &App, id: &str) -> Outcome {
     let printer = app.printer();
-    let answer = app.sandbox(id)?.ping().await;
+    let answer = app.sandbox(id).await?.ping().await;
     if let Err(error) = &answer
         && (error.is_not_found() || error.is_unauthorized() || is_away(error))
     {
@@ -313,7 +453,7 @@ fn is_away(error: &opensandbox::Error) -> bool {
 }
 
 async fn metrics(app: &App, args: &Metrics) -> Outcome {
-    let sandbox = app.sandbox(&args.sandbox_id)?;
+    let sandbox = app.sandbox(&args.sandbox_id).await?;
     if !args.watch {
         let printer = app.printer();
         let metrics = sandbox.metrics().await?;

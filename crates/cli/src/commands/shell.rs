@@ -53,7 +53,7 @@ pub(super) async fn shell(app: &App, args: &Shell) -> Outcome {
         attached(app, &place, &terminal, TerminalOptions::default()).await
     };
     if let Some(id) = &args.sandbox_id {
-        return Ok(visit(&app.sandbox(id)?).await?.code);
+        return Ok(visit(&app.sandbox(id).await?).await?.code);
     }
     let order = Create {
         image: args.image.clone(),
@@ -89,7 +89,7 @@ pub(super) async fn settle(
 
 pub(super) async fn attach(app: &App, args: &Attach) -> Outcome {
     check_terminal()?;
-    let sandbox = app.sandbox(&args.sandbox_id)?;
+    let sandbox = app.sandbox(&args.sandbox_id).await?;
     let terminal = sandbox.terminals().get(&args.terminal_id);
     let status = terminal.status().await?;
     let since = if args.no_replay {
@@ -111,15 +111,15 @@ pub(super) async fn attach(app: &App, args: &Attach) -> Outcome {
     Ok(attached(app, &place, &terminal, options).await?.code)
 }
 
-/// Runs a command at a terminal of its own.
+/// Runs a command, or a shell, at a terminal of its own.
 pub(super) async fn in_terminal(
     app: &App,
     place: &Place<'_>,
-    command: &str,
+    command: Option<&str>,
 ) -> Result<Visited, Error> {
     check_terminal()?;
     let terminals = place.sandbox.terminals();
-    let terminal = terminals.create(place.directory, Some(command)).await?;
+    let terminal = terminals.create(place.directory, command).await?;
     attached(app, place, &terminal, TerminalOptions::default()).await
 }
 

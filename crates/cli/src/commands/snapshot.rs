@@ -29,6 +29,7 @@ pub(super) async fn run(app: &App, command: Snapshot) -> Outcome {
             name,
             wait,
         } => {
+            let sandbox_id = app.find(&sandbox_id).await?;
             let mut info = client.create_snapshot(&sandbox_id, name.as_deref()).await?;
             if wait {
                 info = client.wait_for_snapshot(info.id.as_str()).await?;

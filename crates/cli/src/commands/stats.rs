@@ -35,7 +35,7 @@ pub(super) async fn run(app: &App, args: &Stats) -> Outcome {
     if !is_live {
         let mut rows = Vec::new();
         for id in &ids {
-            let sample = app.sandbox(id)?.metrics().await?;
+            let sample = app.sandbox(id).await?.metrics().await?;
             rows.push(match printer.format() {
                 Format::Json | Format::Yaml => data_row(id, &sample),
                 _ => row(id, &sample),
@@ -46,7 +46,7 @@ pub(super) async fn run(app: &App, args: &Stats) -> Outcome {
     }
     let (send, mut samples) = mpsc::channel(SAMPLES);
     for id in ids {
-        let sandbox = app.sandbox(&id)?;
+        let sandbox = app.sandbox(&id).await?;
         let send = send.clone();
         tokio::spawn(async move {
             let Ok(stream) = sandbox.watch_metrics().await else {
@@ -88,7 +88,7 @@ pub(super) async fn run(app: &App, args: &Stats) -> Outcome {
 /// The sandboxes named, else all that run.
 async fn ids(app: &App, args: &Stats) -> Result<Vec<String>, Error> {
     if !args.sandbox_ids.is_empty() {
-        return Ok(args.sandbox_ids.clone());
+        return app.find_all(&args.sandbox_ids).await;
     }
     let query = ListSandboxesQuery {
         states: vec![SandboxState::Running],

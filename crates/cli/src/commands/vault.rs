@@ -17,15 +17,15 @@ use crate::output::{Record, Value};
 
 pub(super) async fn run(app: &App, command: Vault) -> Outcome {
     let printer = app.printer();
-    let vault = |id: &str| Ok::<_, Error>(app.sandbox(id)?.credential_vault());
+    let vault = async |id: &str| Ok::<_, Error>(app.sandbox(id).await?.credential_vault());
     match command {
         Vault::Create(args) => {
             let request: CreateVaultRequest = payload(&args.file)?;
-            let state = vault(&args.sandbox_id)?.create(&request).await?;
+            let state = vault(&args.sandbox_id).await?.create(&request).await?;
             printer.record("Credential vault", &record(&state))?;
         }
         Vault::Get { sandbox_id } => {
-            let state = vault(&sandbox_id)?.get().await?;
+            let state = vault(&sandbox_id).await?.get().await?;
             printer.record("Credential vault", &record(&state))?;
         }
         Vault::Patch(args) => {
@@ -36,18 +36,18 @@ pub(super) async fn run(app: &App, command: Vault) -> Outcome {
                     message: "it must change credentials or bindings".to_owned(),
                 });
             }
-            let state = vault(&args.sandbox_id)?.patch(&request).await?;
+            let state = vault(&args.sandbox_id).await?.patch(&request).await?;
             printer.record("Credential vault", &record(&state))?;
         }
         Vault::Delete { sandbox_id } => {
-            vault(&sandbox_id)?.delete().await?;
+            vault(&sandbox_id).await?.delete().await?;
             let record = Record::new()
                 .with("sandbox_id", sandbox_id)
                 .with("status", "deleted");
             printer.done("Credential vault deleted", &record)?;
         }
         Vault::Credential(Credential::List { sandbox_id }) => {
-            let found = vault(&sandbox_id)?.credentials().await?;
+            let found = vault(&sandbox_id).await?.credentials().await?;
             let rows: Vec<Record> = found.credentials.iter().map(record).collect();
             printer.rows("Credentials", &["name", "source_type", "revision"], &rows)?;
         }
@@ -55,11 +55,14 @@ pub(super) async fn run(app: &App, command: Vault) -> Outcome {
             sandbox_id,
             credential_name,
         }) => {
-            let found = vault(&sandbox_id)?.credential(&credential_name).await?;
+            let found = vault(&sandbox_id)
+                .await?
+                .credential(&credential_name)
+                .await?;
             printer.record("Credential", &record(&found))?;
         }
         Vault::Binding(Binding::List { sandbox_id }) => {
-            let found = vault(&sandbox_id)?.bindings().await?;
+            let found = vault(&sandbox_id).await?.bindings().await?;
             let rows: Vec<Record> = found.bindings.iter().map(record).collect();
             printer.rows("Bindings", &["name", "revision", "match", "auth"], &rows)?;
         }
@@ -67,7 +70,7 @@ pub(super) async fn run(app: &App, command: Vault) -> Outcome {
             sandbox_id,
             binding_name,
         }) => {
-            let found = vault(&sandbox_id)?.binding(&binding_name).await?;
+            let found = vault(&sandbox_id).await?.binding(&binding_name).await?;
             printer.record("Binding", &record(&found))?;
         }
     }

@@ -4,9 +4,11 @@
 //! `cut` and `awk` can read them; `-o` asks for any format anywhere. Results go to standard
 //! output, everything about them to standard error.
 
+mod human;
 pub(crate) mod paint;
 pub mod record;
 mod table;
+pub(crate) mod template;
 mod yaml;
 
 use std::io::{self, IsTerminal as _, Write as _};
@@ -14,6 +16,7 @@ use std::io::{self, IsTerminal as _, Write as _};
 use clap::ValueEnum;
 
 use crate::terminal;
+use human::human;
 use paint::{Paint, Style, of_state};
 pub use record::{Record, Value};
 use table::Cell;
@@ -73,6 +76,8 @@ pub struct Printer {
     paint: Paint,
     width: Option<usize>,
     is_terminal: bool,
+    /// Ids and times of tables are not cut for people.
+    is_whole: bool,
 }
 
 /// Fields by which a record is named, most telling first.
@@ -106,7 +111,13 @@ impl Printer {
             paint: Paint::new(wants_color && is_terminal && !is_calm),
             width: terminal::size().map(|size| usize::from(size.columns)),
             is_terminal,
+            is_whole: false,
         }
+    }
+
+    /// The same printer, with ids and times of tables in full.
+    pub(crate) fn whole(self, is_whole: bool) -> Self {
+        Self { is_whole, ..self }
     }
 
     /// The same printer, if the command can answer in its format. `Table` allows `Plain` too,
@@ -178,7 +189,7 @@ impl Printer {
                 line(&cells.join("\t"))
             }),
             Format::Plain | Format::Table => {
-                let header: Vec<String> = columns.iter().map(|name| name.to_uppercase()).collect();
+                let header = self.header(columns);
                 let rows = self.cells(columns, rows);
                 if self.format == Format::Plain {
                     write(&table::plain(&header, &rows))
@@ -309,7 +320,7 @@ impl Printer {
 
     /// Rows as a table in a string, cut to the terminal.
     pub(crate) fn table_text(&self, columns: &[&str], rows: &[Record]) -> String {
-        let header: Vec<String> = columns.iter().map(|name| name.to_uppercase()).collect();
+        let header = self.header(columns);
         let rows = self.cells(columns, rows);
         match self.width {
             Some(width) if width < table::WIDTH_MIN => table::plain(&header, &rows),
@@ -324,11 +335,29 @@ impl Printer {
         }
     }
 
+    /// Whether this is read by people, who want to know how long ago rather than when.
+    fn is_human(&self) -> bool {
+        self.format == Format::Table && !self.is_whole
+    }
+
+    fn header(&self, columns: &[&str]) -> Vec<String> {
+        let name = |name: &&str| match name.strip_suffix("_at") {
+            Some(short) if self.is_human() => short.to_uppercase(),
+            _ => name.to_uppercase(),
+        };
+        columns.iter().map(name).collect()
+    }
+
     fn cells(&self, columns: &[&str], rows: &[Record]) -> Vec<Vec<Cell>> {
+        let now = jiff::Timestamp::now();
         let row = |record: &Record| {
+            let text = |name: &str| match cell(record, name) {
+                text if self.is_human() => human(name, text, now),
+                text => text,
+            };
             columns
                 .iter()
-                .map(|name| self.cell(name, cell(record, name)))
+                .map(|name| self.cell(name, text(name)))
                 .collect()
         };
         rows.iter().map(row).collect()
@@ -394,10 +423,10 @@ impl Paged<'_> {
             Format::Plain | Format::Table => {
                 let cells = printer.cells(self.columns, &rows);
                 let table = self.table.get_or_insert_with(|| {
-                    let header = self.columns.iter().map(|name| name.to_uppercase());
+                    let header = printer.header(self.columns);
                     let is_plain = printer.format == Format::Plain
                         || printer.width.is_some_and(|width| width < table::WIDTH_MIN);
-                    table::Streamed::new(header.collect(), &cells, is_plain, printer.width)
+                    table::Streamed::new(header, &cells, is_plain, printer.width)
                 });
                 write(&table.rows(&cells, self.title, printer.paint))
             }
@@ -420,6 +449,31 @@ impl Paged<'_> {
 
 fn cell(row: &Record, name: &str) -> String {
     row.get(name).unwrap_or(&Value::Null).cell()
+}
+
+/// Lines whose cells are set apart by tabs, in columns.
+pub(crate) fn aligned(header: Option<&str>, lines: &[String]) -> String {
+    let cells = |line: &str| -> Vec<Cell> {
+        let cell = |text: &str| Cell {
+            text: text.to_owned(),
+            style: Style::None,
+        };
+        line.split('\t').map(cell).collect()
+    };
+    let rows: Vec<Vec<Cell>> = lines.iter().map(|line| cells(line)).collect();
+    let names: Vec<String> = header
+        .unwrap_or_default()
+        .split('\t')
+        .map(str::to_owned)
+        .collect();
+    let text = table::plain(&names, &rows);
+    match header {
+        Some(_) => text,
+        None => text
+            .split_once('\n')
+            .map_or("", |(_, rest)| rest)
+            .to_owned(),
+    }
 }
 
 pub(crate) fn write(text: &str) -> io::Result<()> {

@@ -23,12 +23,8 @@ async fn of_many_who_want_one_name_one_gets_it() {
     let wanted = (0..20).map(|_| world.service.create(called("web"), None));
     let done = futures_util::future::join_all(wanted).await;
     assert_eq!(done.iter().filter(|made| made.is_ok()).count(), 1);
-    let refused = done.into_iter().filter_map(Result::err);
-    assert!(
-        refused
-            .into_iter()
-            .all(|error| matches!(error, Error::NameTaken { .. }))
-    );
+    let mut refused = done.into_iter().filter_map(Result::err);
+    assert!(refused.all(|error| matches!(error, Error::NameTaken { .. })));
     assert_eq!(world.backend.sandboxes().len(), 1);
 }
 

@@ -40,7 +40,7 @@ pub(super) async fn run(app: &App, args: &Code) -> Outcome {
         sandbox.kill().await?;
         return outcome;
     };
-    in_sandbox(app, args, &app.sandbox(id)?).await
+    in_sandbox(app, args, &app.sandbox(id).await?).await
 }
 
 async fn in_sandbox(app: &App, args: &Code, sandbox: &Sandbox) -> Outcome {
