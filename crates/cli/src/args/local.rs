@@ -50,6 +50,13 @@ pub enum ImageCommand {
         /// The file.
         path: PathBuf,
     },
+    /// Give an image that is here another name, which means exactly this image.
+    Tag {
+        /// The image, by name or id.
+        reference: String,
+        /// The name that it is given.
+        name: String,
+    },
     /// Take names from images; what nobody uses goes with `osb image prune`.
     Rm {
         /// The images, by name or id.

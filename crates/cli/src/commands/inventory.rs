@@ -65,6 +65,11 @@ pub(super) async fn image(app: &App, args: Image) -> Outcome {
                 printer.message(Message::Ok, &text)?;
             }
         }
+        ImageCommand::Tag { reference, name } => {
+            let image = images.tag(&reference, &name).await?;
+            let text = format!("Tagged: {name} is {reference} ({})", image.id);
+            printer.message(Message::Ok, &text)?;
+        }
         ImageCommand::Rm { references } => {
             for reference in references {
                 images.remove(&reference).await?;

@@ -113,6 +113,11 @@ pub(super) async fn image(app: &App, config: &Path, command: ImageCommand) -> Ou
                 &format!("Exported: {reference} to {}", path.display()),
             )?;
         }
+        ImageCommand::Tag { reference, name } => {
+            let id = store.tag(&reference, &name).await.map_err(failed)?;
+            let text = format!("Tagged: {name} is {reference} ({id})");
+            printer.message(Message::Ok, &text)?;
+        }
         ImageCommand::Rm { references } => {
             for reference in references {
                 store.remove(&reference).await.map_err(failed)?;
