@@ -58,7 +58,9 @@ class Reloaded:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=START_SECONDS_MAX)
         headers = {"OPEN-SANDBOX-API-KEY": key, "content-type": "application/json"}
         connection.request(method, path, headers=headers, body=json.dumps(body) if body else None)
-        return connection.getresponse().status
+        answer = connection.getresponse()
+        print(method, path, answer.status, answer.read())
+        return answer.status
 
     def end(self):
         self.process.send_signal(signal.SIGTERM)
@@ -79,7 +81,9 @@ def test_a_running_server_takes_over_keys_paths_and_log_level(reloaded):
     reloaded.start()
     assert reloaded.status("first") == 200
     allowed = reloaded.home / "allowed"
-    allowed.mkdir(mode=0o777)
+    allowed.mkdir()
+    # Root in a sandbox is nobody of this machine there.
+    allowed.chmod(0o777)
     mounting = {
         "image": {"uri": "host"}, "timeout": 60, "resourceLimits": {"cpu": "1", "memory": "128Mi"},
         "entrypoint": ["sleep", "600"],
