@@ -1,10 +1,12 @@
 """Sandbox: every public method that applies, asynchronous and synchronous."""
 
+import io
 import socket
+import zipfile
 from datetime import datetime, timedelta, timezone
 
 import pytest
-from conftest import IMAGE, done, only_1_1
+from conftest import BACKEND, IMAGE, done, only_1_1
 from opensandbox.exceptions import SandboxApiException
 from opensandbox.models.sandboxes import Host, PVC, Volume
 
@@ -239,3 +241,30 @@ async def test_templates_are_refused_as_the_reference_does(client):
         await done(manager.list_templates(TemplateFilter()))
     assert refused.value.status_code == 501
     await done(manager.close())
+
+
+def wheel(name, module):
+    """A package without dependencies, made here: nothing is downloaded."""
+    made = io.BytesIO()
+    info = f"{name}-1.dist-info"
+    files = {
+        f"{name}.py": module,
+        f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1\n",
+        f"{info}/WHEEL": "Wheel-Version: 1.0\nGenerator: test\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+    }
+    files[f"{info}/RECORD"] = "".join(f"{path},,\n" for path in [*files, f"{info}/RECORD"])
+    with zipfile.ZipFile(made, "w") as archive:
+        for path, contents in files.items():
+            archive.writestr(path, contents)
+    return made.getvalue()
+
+
+@pytest.mark.skipif(BACKEND != "embedded", reason="host is an image of the embedded runtime")
+async def test_the_image_host_has_python_and_lets_pip_install(client):
+    sandbox = await client.create("host")
+    path = "/workspace/hello_pip-1-py3-none-any.whl"
+    await done(sandbox.files.write_file(path, wheel("hello_pip", "WORD = 'installed'\n")))
+    made = await done(sandbox.commands.run(f"pip install --no-index --no-deps {path}"))
+    assert made.error is None, text(made.logs.stdout) + text(made.logs.stderr)
+    said = await done(sandbox.commands.run("cd /; python -c 'import hello_pip; print(hello_pip.WORD)'"))
+    assert text(said.logs.stdout).startswith("installed"), text(said.logs.stderr)

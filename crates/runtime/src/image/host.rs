@@ -15,6 +15,8 @@
 //! earlier start stand on theirs while new ones get what the machine looks like now, and a tree
 //! that a power failure damaged is never used again.
 
+mod python;
+
 use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
@@ -102,7 +104,8 @@ const DEPTH_MAX: usize = 12;
 const SANDBOX_USER: &str = "sandbox";
 const SANDBOX_UID: u32 = 1000;
 
-const PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// The environment of [`python`] first.
+const PATH: &str = "/opt/venv/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 
@@ -164,7 +167,11 @@ pub(super) fn bind(path: PathBuf) -> Bind {
 pub(super) fn config() -> Arc<ImageConfig> {
     // Of the locale only the characters differ from the default, and a shell that is told so opens
     // one file of it instead of a dozen each time it starts.
-    let env = [("PATH", PATH), ("LC_CTYPE", "C.UTF-8")];
+    let env = [
+        ("PATH", PATH),
+        ("LC_CTYPE", "C.UTF-8"),
+        ("VIRTUAL_ENV", python::VENV),
+    ];
     Arc::new(ImageConfig {
         env: env
             .iter()
@@ -244,6 +251,7 @@ impl Builder {
             self.extra(path)?;
         }
         self.etc()?;
+        self.python()?;
         let binds: Vec<u8> = self
             .binds
             .iter()

@@ -49,6 +49,26 @@ fn build(machine: &Path, extra: &[&str]) -> Result<(tempfile::TempDir, Vec<PathB
 }
 
 #[test]
+fn a_machine_with_python_and_pip_has_a_virtual_environment() {
+    let machine = machine();
+    let (out, _) = build(machine.path(), &[]).unwrap();
+    assert!(!out.path().join("fs/opt/venv").exists(), "no interpreter");
+    fs::write(machine.path().join("usr/bin/python3"), "").unwrap();
+    let (out, _) = build(machine.path(), &[]).unwrap();
+    let at = |path: &str| out.path().join("fs/opt/venv").join(path);
+    assert_eq!(
+        fs::read_link(at("bin/python3")).unwrap(),
+        Path::new("/usr/bin/python3")
+    );
+    assert!(!at("bin/pip").exists(), "this machine has no pip");
+    let pip = machine.path().join("usr/lib/python3/dist-packages/pip");
+    fs::create_dir_all(pip).unwrap();
+    let (out, _) = build(machine.path(), &[]).unwrap();
+    let script = fs::read_to_string(out.path().join("fs/opt/venv/bin/pip3")).unwrap();
+    assert!(script.starts_with("#!/opt/venv/bin/python3\n"), "{script}");
+}
+
+#[test]
 fn the_tree_has_what_programs_need_and_no_secret() {
     let machine = machine();
     let (out, binds) = build(machine.path(), &["/opt/tool"]).unwrap();
