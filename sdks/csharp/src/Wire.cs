@@ -264,6 +264,11 @@ namespace OpenSandbox.Wire
     /// <summary><c>POST /pty</c>. An empty body is all defaults.</summary>
     public sealed class CreatePtyRequest
     {
+        /// <summary>Columns from the start, an extension: a shell that is told its size while it starts may
+        /// miss it.</summary>
+        [JsonPropertyName("cols")]
+        public int? Cols { get; set; }
+
         /// <summary>Shell text to run instead of an interactive shell.</summary>
         [JsonPropertyName("command")]
         public string? Command { get; set; }
@@ -271,6 +276,10 @@ namespace OpenSandbox.Wire
         /// <summary>Working directory; made when it does not exist.</summary>
         [JsonPropertyName("cwd")]
         public string? Cwd { get; set; }
+
+        /// <summary>Rows from the start, an extension.</summary>
+        [JsonPropertyName("rows")]
+        public int? Rows { get; set; }
     }
 
     /// <summary>Answer of <c>POST /pty</c>.</summary>
@@ -1885,7 +1894,7 @@ namespace OpenSandbox.Wire
         [JsonPropertyName("type")]
         public string Type { get; set; } = "";
 
-        /// <summary>Which. One of <c>PtySignal</c>.</summary>
+        /// <summary><c>SIGINT</c>, <c>SIGTERM</c> and the like. One of <c>PtySignal</c>.</summary>
         [JsonPropertyName("signal")]
         public string? Signal { get; set; }
 

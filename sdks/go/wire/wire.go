@@ -167,10 +167,14 @@ type CreatePoolRequest struct {
 
 // CreatePtyRequest: `POST /pty`. An empty body is all defaults.
 type CreatePtyRequest struct {
+	// Columns from the start, an extension: a shell that is told its size while it starts may miss it.
+	Cols *int32 `json:"cols,omitempty"`
 	// Shell text to run instead of an interactive shell.
 	Command string `json:"command,omitempty"`
 	// Working directory; made when it does not exist.
 	Cwd string `json:"cwd,omitempty"`
+	// Rows from the start, an extension.
+	Rows *int32 `json:"rows,omitempty"`
 }
 
 // CreatePtyResponse: answer of `POST /pty`.
@@ -1196,7 +1200,7 @@ type PtyClientMessage struct {
 	// The text.
 	Data string `json:"data,omitempty"`
 	Type string `json:"type"`
-	// Which.
+	// `SIGINT`, `SIGTERM` and the like.
 	Signal PtySignal `json:"signal,omitempty"`
 	// Columns.
 	Cols *int32 `json:"cols,omitempty"`

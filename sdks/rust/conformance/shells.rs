@@ -56,6 +56,7 @@ async fn connect(terminal: &Terminal, with: &With) -> Made {
         pipes: with.is("pipes"),
         since: with.number("since"),
         take_over: with.is("take_over"),
+        ..TerminalOptions::default()
     };
     let (input, output) = terminal.connect(options).await?.split();
     let connection = Arc::new(Connection {

@@ -46,6 +46,8 @@ pub struct TerminalOptions {
     pub since: Option<u64>,
     /// Take it from the client that holds it.
     pub take_over: bool,
+    /// Columns and rows. What the shell starts with: one that is told its size while it starts may miss it.
+    pub size: Option<(u16, u16)>,
 }
 
 /// What comes from a terminal.
@@ -99,6 +101,7 @@ impl Terminals {
         let request = CreatePtyRequest {
             cwd: cwd.map(str::to_owned),
             command: command.map(str::to_owned),
+            ..CreatePtyRequest::default()
         };
         let answer: CreatePtyResponse = exec.post("/pty").json(&request).json_answer().await?;
         Ok(self.get(answer.session_id.as_str()))
@@ -138,10 +141,15 @@ impl Terminal {
     pub async fn connect(&self, options: TerminalOptions) -> Result<TerminalConnection> {
         let exec = self.sandbox.exec().await?;
         let since = options.since.map(|since| since.to_string());
+        let size = options.size.filter(|_| !options.pipes);
+        let size = size.map(|(columns, rows)| (columns.to_string(), rows.to_string()));
+        let (columns, rows) = size.unzip();
         let query = QueryWriter::new()
             .optional("pty", options.pipes.then_some("0"))
             .optional("since", since.as_deref())
-            .optional("takeover", options.take_over.then_some("1"));
+            .optional("takeover", options.take_over.then_some("1"))
+            .optional("cols", columns.as_deref())
+            .optional("rows", rows.as_deref());
         let path = format!("/pty/{}/ws?{}", segment(&self.id)?, query.finish());
         let key = base64::engine::general_purpose::STANDARD.encode(rand::random::<[u8; 16]>());
         let mut headers = HeaderMap::new();

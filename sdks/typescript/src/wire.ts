@@ -145,10 +145,17 @@ export interface CreatePoolRequest {
 
 /** `POST /pty`. An empty body is all defaults. */
 export interface CreatePtyRequest {
+  /**
+   * Columns from the start, an extension: a shell that is told its size while it starts may miss
+   * it.
+   */
+  cols?: number | null;
   /** Shell text to run instead of an interactive shell. */
   command?: string | null;
   /** Working directory; made when it does not exist. */
   cwd?: string | null;
+  /** Rows from the start, an extension. */
+  rows?: number | null;
 }
 
 /** Answer of `POST /pty`. */
@@ -1101,7 +1108,7 @@ export interface PtyClientMessageStdin {
 
 /** Send a signal to the foreground process group. */
 export interface PtyClientMessageSignal {
-  /** Which. */
+  /** `SIGINT`, `SIGTERM` and the like. */
   signal: PtySignal;
   type: "signal";
 }

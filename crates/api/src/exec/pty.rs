@@ -29,6 +29,29 @@ pub struct CreatePtyRequest {
     /// Shell text to run instead of an interactive shell.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
+    /// Columns from the start, an extension: a shell that is told its size while it starts may miss it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub cols: Option<u16>,
+    /// Rows from the start, an extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1)]
+    pub rows: Option<u16>,
+}
+
+/// Columns and rows, where at least one is given; the other is that of [`DEFAULT_SIZE`].
+fn size_given(cols: Option<u16>, rows: Option<u16>) -> Option<(u16, u16)> {
+    let (default_cols, default_rows) = DEFAULT_SIZE;
+    let (cols, rows) = (cols.filter(|it| *it > 0), rows.filter(|it| *it > 0));
+    (cols.is_some() || rows.is_some())
+        .then(|| (cols.unwrap_or(default_cols), rows.unwrap_or(default_rows)))
+}
+
+impl CreatePtyRequest {
+    /// The size asked for.
+    pub fn size(&self) -> Option<(u16, u16)> {
+        size_given(self.cols, self.rows)
+    }
 }
 
 /// Answer of `POST /pty`.
@@ -63,12 +86,23 @@ pub struct ConnectQuery {
     /// `1` takes the terminal from the client that holds it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub takeover: Option<String>,
+    /// Columns, an extension: what the shell starts with, or the terminal gets before anything is replayed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cols: Option<u16>,
+    /// Rows, an extension.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rows: Option<u16>,
 }
 
 impl ConnectQuery {
     /// Whether pipes were asked for.
     pub fn wants_pipe(&self) -> bool {
         self.pty.as_deref() == Some("0")
+    }
+
+    /// The size asked for.
+    pub fn size(&self) -> Option<(u16, u16)> {
+        size_given(self.cols, self.rows)
     }
 
     /// Whether to take the terminal over.

@@ -331,6 +331,12 @@ fn terminals() -> Vec<Operation> {
             Shape::Text,
             "`1` to take it from whoever holds it.",
         )
+        .query(
+            "cols",
+            COUNT,
+            "Columns that the terminal has, an extension.",
+        )
+        .query("rows", COUNT, "Rows that it has, an extension.")
         .answers(101, "The WebSocket is open.")
         .errors(&[404, 409, 426]),
     ]

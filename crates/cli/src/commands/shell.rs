@@ -140,6 +140,8 @@ async fn attached(
     terminal: &Terminal,
     options: TerminalOptions,
 ) -> Result<Visited, Error> {
+    let size = terminal::size().map(|size| (size.columns, size.rows));
+    let options = TerminalOptions { size, ..options };
     let sandbox_id = place.sandbox.id();
     let lifetime = Lifetime::new(place.sandbox, place.is_renewed);
     let again = format!("osb attach {sandbox_id} {}", terminal.id());

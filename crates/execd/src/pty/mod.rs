@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use api::exec::pty::Mode;
+use api::exec::pty::{DEFAULT_SIZE, Mode};
 use api::id::PtyId;
 use rustix::process::Signal;
 use tokio::sync::{Notify, watch};
@@ -52,6 +52,8 @@ struct Inner {
     /// How the last shell ended, and the offset of its last output.
     ended: Option<(Exit, u64)>,
     clients: u64,
+    /// Columns and rows that a shell starts with.
+    size: (u16, u16),
 }
 
 impl Ptys {
@@ -78,12 +80,21 @@ impl Ptys {
 }
 
 impl Pty {
-    fn new(id: PtyId, cwd: Option<PathBuf>, command: Option<String>) -> Self {
+    fn new(
+        id: PtyId,
+        cwd: Option<PathBuf>,
+        command: Option<String>,
+        size: Option<(u16, u16)>,
+    ) -> Self {
+        let inner = Inner {
+            size: size.unwrap_or(DEFAULT_SIZE),
+            ..Inner::default()
+        };
         Self {
             id,
             cwd,
             command,
-            inner: Mutex::default(),
+            inner: Mutex::new(inner),
             grown: Notify::new(),
             holder: watch::Sender::new(0),
             starting: tokio::sync::Mutex::new(()),
@@ -92,6 +103,19 @@ impl Pty {
 
     fn shell(&self) -> Option<Arc<Shell>> {
         locked(&self.inner).shell.clone()
+    }
+
+    /// The size that a shell starts with; one that runs gets it at once.
+    fn set_size(&self, size: (u16, u16)) {
+        let shell = {
+            let mut inner = locked(&self.inner);
+            inner.size = size;
+            inner.shell.clone()
+        };
+        if let Some(shell) = shell {
+            // One that has just ended has no size.
+            let _ = shell.resize(size.0, size.1);
+        }
     }
 
     fn is_held(&self) -> bool {

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use api::exec::pty::{ConnectQuery, CreatePtyRequest, CreatePtyResponse, PtyStatus};
+use api::exec::pty::{ConnectQuery, CreatePtyRequest, CreatePtyResponse, Mode, PtyStatus};
 use api::id::PtyId;
 use axum::Router;
 use axum::extract::ws::WebSocketUpgrade;
@@ -34,6 +34,7 @@ async fn create(
     State(shared): State<Arc<Shared>>,
     OptionalJson(request): OptionalJson<CreatePtyRequest>,
 ) -> Answer<(StatusCode, axum::Json<CreatePtyResponse>)> {
+    let size = request.size();
     let cwd = request
         .cwd
         .filter(|cwd| !cwd.is_empty())
@@ -47,7 +48,7 @@ async fn create(
     {
         return Err(Problem::bad_request("command contains a NUL byte"));
     }
-    let pty = Arc::new(Pty::new(state::fresh_id::<PtyId>(), cwd, command));
+    let pty = Arc::new(Pty::new(state::fresh_id::<PtyId>(), cwd, command, size));
     shared.ptys.add(&pty)?;
     let created = CreatePtyResponse {
         session_id: pty.id.clone(),
@@ -89,6 +90,9 @@ async fn connect(
     let upgrade = upgrade.map_err(|error| Problem::bad_request(error.body_text()))?;
     let mode = mode_of(query.wants_pipe());
     let since = query.since.unwrap_or(0);
+    if let Some(size) = query.size().filter(|_| mode == Mode::Pty) {
+        pty.set_size(size);
+    }
     Ok(upgrade
         .max_message_size(CLIENT_FRAME_BYTES)
         .on_upgrade(move |socket| socket::serve(shared, pty, socket, mode, since)))

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd as _, OwnedFd};
 use std::path::Path;
 use std::sync::Arc;
 
-use api::exec::pty::{DEFAULT_SIZE, Mode, Signal as WireSignal};
+use api::exec::pty::{Mode, Signal as WireSignal};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::Signal;
@@ -153,7 +153,8 @@ fn start(pty: &Pty, shared: &Arc<Shared>, mode: Mode) -> Result<(Shell, Outputs)
     };
     match mode {
         Mode::Pty => {
-            let (master, slave) = open_terminal().map_err(Error::Terminal)?;
+            let size = locked(&pty.inner).size;
+            let (master, slave) = open_terminal(size).map_err(Error::Terminal)?;
             let copies = (slave.try_clone(), slave.try_clone());
             let (Ok(second), Ok(third)) = copies else {
                 return Err(Error::Terminal(io::Error::last_os_error()));
@@ -195,13 +196,14 @@ fn start(pty: &Pty, shared: &Arc<Shared>, mode: Mode) -> Result<(Shell, Outputs)
     }
 }
 
-/// A terminal of the default size: the daemon's side and the shell's.
-fn open_terminal() -> io::Result<(OwnedFd, OwnedFd)> {
+/// A terminal of this size: the daemon's side and the shell's. It has its size before the shell runs: readline
+/// reads the size and writes it back while it starts (`set_winsize` in its rltty.c), so a change in between is
+/// lost.
+fn open_terminal((columns, rows): (u16, u16)) -> io::Result<(OwnedFd, OwnedFd)> {
     let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC)?;
     unlockpt(&master)?;
     let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
     let slave = ioctl_tiocgptpeer(&master, flags)?;
-    let (columns, rows) = DEFAULT_SIZE;
     tcsetwinsize(&master, size(columns, rows))?;
     rustix::io::ioctl_fionbio(&master, true)?;
     Ok((master, slave))

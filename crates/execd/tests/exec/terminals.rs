@@ -351,3 +351,20 @@ async fn a_deleted_terminal_ends_its_shell() {
         );
     }
 }
+
+#[tokio::test]
+async fn a_shell_starts_with_the_size_that_was_asked_for() {
+    let daemon = Daemon::start();
+    // Said by the first thing that runs, so that no later resize can have done it.
+    let asks = json!({"command": "stty size", "cols": 100, "rows": 40});
+    let id = create(&daemon, &asks).await;
+    let mut client = Client::connect(&daemon, &id, "").await;
+    client.until_output("40 100").await;
+    let id = create(&daemon, &json!({"command": "stty size; read x; stty size"})).await;
+    let mut client = Client::connect(&daemon, &id, "cols=101&rows=41").await;
+    client.until_output("41 101").await;
+    // Whoever comes next has another size.
+    let mut next = Client::connect(&daemon, &id, "takeover=1&cols=90&rows=30").await;
+    next.type_in("\n").await;
+    next.until_output("30 90").await;
+}

@@ -411,12 +411,16 @@ class CreatePoolRequest(Wire):
 class CreatePtyRequest(Wire):
     """`POST /pty`. An empty body is all defaults."""
 
+    cols: int | None = None  # Columns from the start, an extension: a shell that is told its size while it starts may miss it.
     command: str | None = None  # Shell text to run instead of an interactive shell.
     cwd: str | None = None  # Working directory; made when it does not exist.
+    rows: int | None = None  # Rows from the start, an extension.
 
     _fields = (
+        ("cols", "cols", None, False),
         ("command", "command", None, False),
         ("cwd", "cwd", None, False),
+        ("rows", "rows", None, False),
     )
 
 
@@ -1581,7 +1585,7 @@ class PtyClientMessage(Wire):
 
     type: str
     data: str | None = None  # The text.
-    signal: PtySignal | None = None  # Which.
+    signal: PtySignal | None = None  # `SIGINT`, `SIGTERM` and the like.
     cols: int | None = None  # Columns.
     rows: int | None = None  # Rows.
 

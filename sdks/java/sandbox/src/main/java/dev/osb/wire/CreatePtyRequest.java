@@ -8,38 +8,54 @@ import java.util.Map;
 /**
  * <code>POST /pty</code>. An empty body is all defaults.
  *
+ * @param cols Columns from the start, an extension: a shell that is told its size while it starts may miss it. (may be null)
  * @param command Shell text to run instead of an interactive shell. (may be null)
  * @param cwd Working directory; made when it does not exist. (may be null)
+ * @param rows Rows from the start, an extension. (may be null)
  */
-public record CreatePtyRequest(String command, String cwd) implements WireType {
+public record CreatePtyRequest(Integer cols, String command, String cwd, Integer rows) implements WireType {
     /** Reads what {@link Json#parse} gives. */
     public static CreatePtyRequest fromJson(Object json) {
         Fields fields = new Fields(json, "CreatePtyRequest");
         return new CreatePtyRequest(
+            fields.optional("cols", Fields::integer),
             fields.optional("command", Fields::text),
-            fields.optional("cwd", Fields::text));
+            fields.optional("cwd", Fields::text),
+            fields.optional("rows", Fields::integer));
     }
 
     @Override
     public Map<String, Object> toJson() {
         Map<String, Object> json = new LinkedHashMap<>();
+        Fields.put(json, "cols", cols);
         Fields.put(json, "command", command);
         Fields.put(json, "cwd", cwd);
+        Fields.put(json, "rows", rows);
         return json;
     }
 
     /** With what is required alone. */
     public CreatePtyRequest() {
-        this(null, null);
+        this(null, null, null, null);
+    }
+
+    /** The same with another {@code cols}. */
+    public CreatePtyRequest withCols(Integer cols) {
+        return new CreatePtyRequest(cols, command, cwd, rows);
     }
 
     /** The same with another {@code command}. */
     public CreatePtyRequest withCommand(String command) {
-        return new CreatePtyRequest(command, cwd);
+        return new CreatePtyRequest(cols, command, cwd, rows);
     }
 
     /** The same with another {@code cwd}. */
     public CreatePtyRequest withCwd(String cwd) {
-        return new CreatePtyRequest(command, cwd);
+        return new CreatePtyRequest(cols, command, cwd, rows);
+    }
+
+    /** The same with another {@code rows}. */
+    public CreatePtyRequest withRows(Integer rows) {
+        return new CreatePtyRequest(cols, command, cwd, rows);
     }
 }

@@ -10,7 +10,7 @@ import java.util.Map;
  *
  * @param data The text. (may be null)
  * @param type type
- * @param signal Which. (may be null)
+ * @param signal <code>SIGINT</code>, <code>SIGTERM</code> and the like. (may be null)
  * @param cols Columns. (may be null)
  * @param rows Rows. (may be null)
  */
