@@ -18,6 +18,7 @@ use crate::ended::EndedIndex;
 use crate::error::Error;
 use crate::event::AuditEntry;
 use crate::journal::Journal;
+use crate::observer::Observer;
 use crate::owner;
 use crate::reconcile;
 use crate::service::{Service, within};
@@ -38,6 +39,8 @@ pub struct Config {
     pub renew_on_access_interval: Duration,
     /// What may be asked for at first; [`ControlPlane::set_rules`] changes it.
     pub rules: Rules,
+    /// Who is told how long creations take.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Default for Config {
@@ -48,6 +51,7 @@ impl Default for Config {
             stop_grace: Duration::ZERO,
             renew_on_access_interval: Duration::from_secs(60),
             rules: Rules::default(),
+            observer: None,
         }
     }
 }

@@ -25,6 +25,7 @@ pub mod labels;
 mod machine;
 mod metadata;
 mod names;
+mod observer;
 mod owner;
 mod recipe;
 mod reconcile;
@@ -45,6 +46,7 @@ pub use control_plane::{Config, ControlPlane, Health};
 pub use creation::KEY_KEPT;
 pub use ended::{ENDED_KEPT, ENDED_MAX, Ended, EndedRecord};
 pub use error::{Absent, Error, Feature, Violation};
+pub use observer::{CreationTimes, Observer};
 pub use recipe::Recipe;
 pub use sandbox::{
     CreateRequest, Origin, Page, ParseStateError, Reason, Sandbox, SandboxFilter, Snapshot,

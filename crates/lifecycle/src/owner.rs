@@ -25,8 +25,9 @@ use crate::deadlines;
 use crate::error::Error;
 use crate::event::EventKind;
 use crate::machine::{Event, MachineState, Op, step};
+use crate::observer::Stopwatch;
 use crate::record_writer::{RecordWriter, Saved};
-use crate::sandbox::{Sandbox, State};
+use crate::sandbox::{Reason, Sandbox, State};
 use crate::shared::{Handle, Shared};
 use crate::store::{KeyRecord, SandboxRecord};
 use crate::timers::{Alarm, ExpiryTimer};
@@ -53,6 +54,8 @@ pub(crate) struct Owner {
     /// When the client that asked for the sandbox should not wait any longer.
     answer_by: Option<Instant>,
     retry: Retry,
+    /// How long its creation takes, while it does.
+    stopwatch: Option<Stopwatch>,
     /// The end of its output, read when it was deleted.
     last_logs: Option<Logs>,
     is_forgotten: bool,
@@ -98,6 +101,7 @@ pub(crate) fn spawn(shared: &Arc<Shared>, record: SandboxRecord, origination: Or
         waiting: Waiting::default(),
         answer_by: None,
         retry: Retry::new(),
+        stopwatch: is_new.then(Stopwatch::start),
         last_logs: None,
         is_forgotten: false,
         is_draining: false,
@@ -230,14 +234,21 @@ impl Owner {
                 if !is_awaited {
                     self.call.allow(deadlines::PULL + deadlines::CREATE_QUEUE);
                 }
+                if let Some(stopwatch) = &mut self.stopwatch {
+                    stopwatch.pull_begins();
+                }
                 let hold = Instant::now() + deadlines::PULL_HOLD;
                 self.answer_by = self.answer_by.map(|at| at.min(hold));
                 self.feed(Event::PullNeeded);
             }
             CallEvent::PullProgress { percent } => self.feed(Event::PullProgress { percent }),
             CallEvent::TurnCame if is_awaited => {}
-            CallEvent::TurnCame => self.call.allow(deadlines::CREATE),
+            CallEvent::TurnCame => {
+                self.time_making();
+                self.call.allow(deadlines::CREATE);
+            }
             CallEvent::Made { created, pulled } => {
+                self.tell_times(None);
                 let now = self.shared.clock.now();
                 self.finish(Event::Made {
                     created,
@@ -246,6 +257,7 @@ impl Owner {
                 });
             }
             CallEvent::MakeFailed { reason, error } => {
+                self.tell_times(Some(reason));
                 tracing::warn!(sandbox_id = %self.machine_state.id, reason = reason.as_str(), error = %api::error_chain(&error), "the sandbox could not be made");
                 self.finish(Event::MakeFailed { reason, error });
             }
@@ -265,6 +277,29 @@ impl Owner {
                 });
                 self.finish(Event::SnapshotDone(result));
             }
+        }
+    }
+
+    pub(super) fn time_making(&mut self) {
+        if let Some(stopwatch) = &mut self.stopwatch {
+            stopwatch.make_begins();
+        }
+    }
+
+    /// Tells, once, how long the creation took.
+    fn tell_times(&mut self, failure: Option<Reason>) {
+        let Some(stopwatch) = self.stopwatch.take() else {
+            return;
+        };
+        let times = stopwatch.times(&self.published.record().origin, failure);
+        if failure.is_none() {
+            let ms = |it: Option<Duration>| it.map(|it| it.as_secs_f64() * 1000.0);
+            let (pull_ms, make_ms) = (ms(times.pull), ms(times.make));
+            let image = times.origin.to_string();
+            tracing::info!(sandbox_id = %self.machine_state.id, image, pull_ms, make_ms, total_ms = ms(Some(times.total)), "sandbox made");
+        }
+        if let Some(observer) = &self.shared.config.observer {
+            observer.created(&times);
         }
     }
 

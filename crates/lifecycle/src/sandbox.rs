@@ -159,6 +159,15 @@ pub enum Origin {
     Snapshot(SnapshotId),
 }
 
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Origin::Image(reference) => f.write_str(reference),
+            Origin::Snapshot(id) => write!(f, "snapshot {id}"),
+        }
+    }
+}
+
 /// What a sandbox is doing, and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Status {

@@ -83,9 +83,13 @@ pub(crate) struct Rules {
 
 impl App {
     /// The application for a checked configuration.
-    pub fn new(config: &Config, control: ControlPlane, spawner: TaskSpawner) -> Self {
+    pub fn new(
+        config: &Config,
+        control: ControlPlane,
+        metrics: Arc<Metrics>,
+        spawner: TaskSpawner,
+    ) -> Self {
         let keys = Arc::new(Keys::of(&config.server));
-        let metrics = Arc::new(Metrics::default());
         let room = match config.server.limit_concurrency {
             0 => None,
             limit => Some(Semaphore::new(limit as usize)),

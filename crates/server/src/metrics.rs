@@ -1,15 +1,19 @@
 //! Everything the server counts, for `GET /metrics`.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use axum::response::{IntoResponse as _, Response};
 use daemon::metrics::Registry;
 use http::{Method, header};
+use lifecycle::{CreationTimes, Observer, Origin, Reason};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
 use proxy::RequestOutcome;
 
 /// Upper bounds of durations, in seconds: from a cached read to a slow image pull.
@@ -28,6 +32,37 @@ pub struct Metrics {
     reported_creates: Family<Reported, Histogram>,
     sandboxes: Family<InState, Gauge>,
     denied: Counter,
+    errors: Family<Failed, Counter>,
+    creations: Family<Creation, Counter>,
+    creation_phases: Family<Phase, Histogram>,
+    pulls: Family<Pull, Counter>,
+    /// Images that have a label of their own.
+    images: Mutex<BTreeSet<String>>,
+}
+
+/// Images with a label of their own; all others are `other`, so that clients cannot make up labels without end.
+const IMAGES_MAX: usize = 50;
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Failed {
+    code: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Creation {
+    image: String,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Phase {
+    phase: &'static str,
+    outcome: &'static str,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Pull {
+    outcome: &'static str,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -92,6 +127,21 @@ impl Default for Metrics {
             "Requests without a valid API key",
             denied.clone(),
         );
+        let errors = Family::default();
+        registry.register("errors", "Answers with an error code", errors.clone());
+        let creations = Family::default();
+        registry.register("creations", "Creations that have ended", creations.clone());
+        let creation_phases =
+            Family::<Phase, Histogram>::new_with_constructor(|| Histogram::new(SECONDS));
+        registry.register(
+            "creation_duration_seconds",
+            "Time that creations took, by phase: pull, make, and all of it",
+            creation_phases.clone(),
+        );
+        let pulls = Family::default();
+        registry.register("pulls", "Images that creations waited for", pulls.clone());
+        let version = [("version", env!("CARGO_PKG_VERSION"))];
+        registry.register("build", "What runs", Info::new(version));
         let proxied = ["answered", "refused", "failed"]
             .map(|outcome| proxied.get_or_create(&Proxied { outcome }).clone());
         Self {
@@ -102,6 +152,49 @@ impl Default for Metrics {
             reported_creates,
             sandboxes,
             denied,
+            errors,
+            creations,
+            creation_phases,
+            pulls,
+            images: Mutex::default(),
+        }
+    }
+}
+
+impl std::fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Observer for Metrics {
+    fn created(&self, creation: &CreationTimes<'_>) {
+        let outcome = match creation.failure {
+            None => "made",
+            Some(_) => "failed",
+        };
+        let image = self.image_label(creation.origin);
+        self.creations
+            .get_or_create(&Creation { image, outcome })
+            .inc();
+        let phases = [
+            ("pull", creation.pull),
+            ("make", creation.make),
+            ("total", Some(creation.total)),
+        ];
+        for (phase, took) in phases {
+            if let Some(took) = took {
+                self.creation_phases
+                    .get_or_create(&Phase { phase, outcome })
+                    .observe(took.as_secs_f64());
+            }
+        }
+        if creation.pull.is_some() {
+            let outcome = match creation.failure {
+                Some(Reason::ImagePullFailed) => "failed",
+                _ => "pulled",
+            };
+            self.pulls.get_or_create(&Pull { outcome }).inc();
         }
     }
 }
@@ -134,6 +227,25 @@ impl Metrics {
                 status,
             })
             .inc();
+    }
+
+    /// The image without its tag or digest, while there are few.
+    fn image_label(&self, origin: &Origin) -> String {
+        let name = match origin {
+            Origin::Image(reference) => without_version(reference).to_owned(),
+            Origin::Snapshot(_) => "snapshot".to_owned(),
+        };
+        let mut images = self.images.lock().unwrap_or_else(PoisonError::into_inner);
+        if images.contains(&name) || images.len() < IMAGES_MAX {
+            images.insert(name.clone());
+            return name;
+        }
+        "other".to_owned()
+    }
+
+    /// Counts an answer with an error code of the contract.
+    pub fn failed(&self, code: &'static str) {
+        self.errors.get_or_create(&Failed { code }).inc();
     }
 
     /// Counts a request that showed no valid key.
@@ -176,6 +288,15 @@ impl Metrics {
     }
 }
 
+/// An image reference without its tag or digest. A colon before the last slash is that of a port.
+fn without_version(reference: &str) -> &str {
+    let name = reference.split('@').next().unwrap_or(reference);
+    match name.rsplit_once(':') {
+        Some((before, tag)) if !tag.contains('/') => before,
+        _ => name,
+    }
+}
+
 /// Methods come from clients, and labels must not: anything unusual is `OTHER`.
 pub(crate) fn method_label(method: &Method) -> &'static str {
     match method.as_str() {
@@ -187,5 +308,34 @@ pub(crate) fn method_label(method: &Method) -> &'static str {
         "DELETE" => "DELETE",
         "OPTIONS" => "OPTIONS",
         _ => "OTHER",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn images_are_labels_without_their_version_and_only_so_many() {
+        for (reference, label) in [
+            ("host", "host"),
+            ("python:3.12", "python"),
+            ("127.0.0.1:5000/a/b:1", "127.0.0.1:5000/a/b"),
+            ("127.0.0.1:5000/a/b", "127.0.0.1:5000/a/b"),
+            ("a/b@sha256:0123", "a/b"),
+        ] {
+            assert_eq!(without_version(reference), label);
+        }
+        let metrics = Metrics::default();
+        for number in 0..=IMAGES_MAX {
+            let origin = Origin::Image(format!("image-{number}"));
+            let label = metrics.image_label(&origin);
+            let expected = if number < IMAGES_MAX {
+                format!("image-{number}")
+            } else {
+                "other".to_owned()
+            };
+            assert_eq!(label, expected);
+        }
     }
 }

@@ -22,6 +22,7 @@ use crate::access::LastKeyRemoved;
 use crate::backends;
 use crate::config::{Config, StoreKind};
 use crate::http::App;
+use crate::metrics::Metrics;
 use crate::store::{Postgres, Sqlite};
 
 /// How long what is under way may take to reach the store once no request is in flight any more.
@@ -151,7 +152,9 @@ impl Running {
             .local_addr()
             .map_err(io_error("asking for the own address"))?;
         let clock = SystemClock::new().map_err(io_error("making a timer"))?;
+        let metrics = Arc::new(Metrics::default());
         let settings = lifecycle::Config {
+            observer: Some(Arc::clone(&metrics) as _),
             renew_on_access_interval: Duration::from_secs(config.renew_intent.min_interval_seconds),
             rules: rules(config),
             ..lifecycle::Config::default()
@@ -160,7 +163,7 @@ impl Running {
             .await
             .map_err(Error::Lifecycle)?;
         let tasks = Tasks::new("server");
-        let app = App::new(config, control.clone(), tasks.spawner());
+        let app = App::new(config, control.clone(), metrics, tasks.spawner());
         #[cfg(feature = "otlp")]
         if let Some(settings) = config.otel.settings() {
             let (app, stopping) = (app.clone(), tasks.stopping());

@@ -21,12 +21,13 @@ impl Owner {
             Effect::Save(change) => {
                 if change == Change::Transition {
                     self.note_situation(EventKind::StateChanged);
+                    self.log_state();
                     self.audit_end();
                 }
                 self.record_writer.save(self.published.record());
             }
             Effect::Repaired(message) => {
-                tracing::info!(sandbox_id = %self.machine_state.id, message, "repaired");
+                tracing::info!(sandbox_id = %self.machine_state.id, detail = message, "repaired");
                 let reason = self.machine_state.reason.as_str();
                 self.note(EventKind::Repaired, reason, message);
                 self.record_writer.save(self.published.record());
@@ -62,6 +63,7 @@ impl Owner {
                 );
                 let spec = recipe.spec(sandbox, labels);
                 if call.make(spec, clean_first, self.call.cancel_make.clone()) {
+                    self.time_making();
                     self.call.allow(deadlines::CREATE);
                 }
             }
@@ -125,6 +127,19 @@ impl Owner {
         }
     }
 
+    /// A line for each turn of a sandbox's life; that it was made has a line of its own, with times.
+    fn log_state(&self) {
+        let situation = &self.machine_state;
+        let (state, reason) = (situation.state.as_str(), situation.reason.as_str());
+        // Not `message`: that is the name of the line's own text.
+        let detail = situation.message.as_str();
+        if situation.state == State::Running && situation.created.is_some() {
+            tracing::debug!(sandbox_id = %situation.id, state, reason, "sandbox state");
+        } else {
+            tracing::info!(sandbox_id = %situation.id, state, reason, detail, "sandbox state");
+        }
+    }
+
     /// Records how a sandbox ended by itself: nobody's request does.
     fn audit_end(&mut self) {
         let situation = &self.machine_state;
@@ -156,6 +171,8 @@ impl Owner {
         self.is_forgotten = true;
         let ended = self.ended();
         // Known as gone before it is gone, so that nobody finds neither.
+        let (reason, detail) = (ended.ended.reason.as_str(), ended.ended.message.as_str());
+        tracing::info!(sandbox_id = %self.machine_state.id, reason, detail, "sandbox gone");
         self.shared.ended.add(ended.ended.clone());
         self.shared.remove(&self.machine_state.id);
         // A creation that failed is forgotten at once; its events say that it failed all the same.

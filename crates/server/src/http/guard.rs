@@ -12,6 +12,7 @@ use http::uri::Authority;
 use proxy::{ConnectionPermit, Peer};
 use tokio::time::Instant;
 
+use super::error::Answered;
 use super::{App, Error, address_of, api_key};
 use crate::access::{Denied, WRONG_KEY_DELAY};
 use crate::metrics::{self, Metrics};
@@ -27,6 +28,9 @@ pub(super) async fn observe(State(app): State<App>, request: Request, next: Next
     let matched = matched.or_else(|| response.extensions().get::<MatchedPath>().cloned());
     let route = matched.as_ref().map_or("unmatched", MatchedPath::as_str);
     let (status, took) = (response.status().as_u16(), began.elapsed());
+    if let Some(answered) = response.extensions().get::<Answered>() {
+        app.0.metrics.failed(answered.code.as_str());
+    }
     count(
         &app.0.metrics,
         &method,

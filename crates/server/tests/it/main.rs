@@ -7,6 +7,7 @@ mod browser;
 mod clients;
 mod ended;
 mod inventory;
+mod monitoring;
 mod operations;
 mod proxy;
 mod raw;

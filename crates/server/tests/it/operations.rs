@@ -111,6 +111,11 @@ async fn metrics_are_counted_by_route() {
         r#"osb_server_proxied_requests_total{outcome="answered"} 1"#,
         r#"osb_server_sandboxes{state="Running"} 1"#,
         r#"osb_server_reported_create_duration_seconds_count{language="other",success="true"} 1"#,
+        r#"osb_server_creations_total{image="local",outcome="made"} 1"#,
+        r#"osb_server_creation_duration_seconds_count{phase="make",outcome="made"} 1"#,
+        r#"osb_server_creation_duration_seconds_count{phase="total",outcome="made"} 1"#,
+        r#"osb_server_errors_total{code="DOCKER::SANDBOX_NOT_FOUND"} 1"#,
+        r#"osb_server_build_info{version="#,
     ] {
         assert!(page.contains(line), "{line}\nnot in\n{page}");
     }
