@@ -2,7 +2,8 @@
 
 #![no_main]
 
-use api::signed_route::{Route, from_base36, to_base36};
+use api::signed_route::v2::{Claim, Purpose};
+use api::signed_route::{Route, Signature, from_base36, to_base36};
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|text: &str| {
@@ -13,10 +14,22 @@ fuzz_target!(|text: &str| {
         assert!(rest.starts_with('/'));
         let again = format!("{}{rest}", route.path());
         assert_eq!(Route::parse_path(&again), Ok((route.clone(), rest)));
-        if let Some(signature) = route.signature {
-            let verified =
-                signature.verify(b"a key of some length", &route.sandbox_id, route.port, 0);
-            let _ = verified;
+        let (secret, id, port) = (b"a key of some length", &route.sandbox_id, route.port);
+        match route.signature {
+            Some(Signature::V1(signature)) => {
+                let _ = signature.verify(secret, id, port, 0);
+            }
+            Some(Signature::V2(signature)) => {
+                let claim = Claim {
+                    purpose: Purpose::Route,
+                    sandbox_id: id,
+                    port: Some(port),
+                    expires: 0,
+                    epoch: 0,
+                };
+                assert!(signature.verify(secret, &claim, 0).is_err());
+            }
+            None => {}
         }
     }
     if let Some(number) = from_base36(text) {

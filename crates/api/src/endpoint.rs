@@ -28,6 +28,9 @@ pub struct Endpoint {
     /// Headers that every request to it must carry.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub headers: Option<BTreeMap<String, String>>,
+    /// A link that lets a browser in, where one was asked for. Good for once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
 }
 
 /// Query of `GET /sandboxes/{id}/endpoints/{port}`.

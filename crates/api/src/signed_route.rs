@@ -1,16 +1,12 @@
 //! Routes to a port of a sandbox, in a host name, a header or a path, with or without a
 //! signature that lets whoever holds the address in until it expires.
 //!
-//! The signature is version 1 of the published protocol, kept bit for bit: a keyed hash cut to 32
-//! bits. That is little. Whoever verifies it must also limit how often one may try.
+//! Signatures have two versions: [`v1`] is the published protocol's, kept bit for bit, and [`v2`] ours.
+
+pub mod v1;
+pub mod v2;
 
 use std::fmt;
-
-use sha2::{Digest, Sha256};
-use subtle::ConstantTimeEq;
-
-/// Hex digits of the hash that a signature keeps.
-const HASH_DIGITS: usize = 8;
 
 /// The longest expiry, 2^64 - 1, in base 36.
 const EXPIRY_DIGITS_MAX: usize = 13;
@@ -29,15 +25,13 @@ pub struct Route {
     pub signature: Option<Signature>,
 }
 
-/// A signature and what it needs to be verified.
+/// A signature of either version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Signature {
-    /// Until when it holds, in Unix seconds.
-    pub expires: u64,
-    /// The hash's first hex digits.
-    hash: [u8; HASH_DIGITS],
-    /// Which key made it: a digit or a lower case letter.
-    key_id: u8,
+pub enum Signature {
+    /// The published protocol's.
+    V1(v1::Signature),
+    /// Ours, which is longer than a label of a host name may be.
+    V2(v2::Signature),
 }
 
 /// Why a text is not a route.
@@ -72,72 +66,34 @@ pub enum VerifyError {
 }
 
 impl Signature {
-    /// Signs a route. `None` when the key's id is not a digit or a lower case letter.
-    pub fn sign(
-        secret: &[u8],
-        key_id: char,
-        sandbox_id: &str,
-        port: u16,
-        expires: u64,
-    ) -> Option<Self> {
-        let is_legal = key_id.is_ascii_digit() || key_id.is_ascii_lowercase();
-        let key_id = u8::try_from(key_id).ok().filter(|_| is_legal)?;
-        Some(Self {
-            expires,
-            hash: hash(secret, sandbox_id, port, expires),
-            key_id,
-        })
-    }
-
-    /// Which key made it.
-    pub fn key_id(&self) -> char {
-        char::from(self.key_id)
-    }
-
-    /// Whether it holds for this route at this time, in Unix seconds.
-    pub fn verify(
-        &self,
-        secret: &[u8],
-        sandbox_id: &str,
-        port: u16,
-        now: u64,
-    ) -> Result<(), VerifyError> {
-        let right = hash(secret, sandbox_id, port, self.expires);
-        if !bool::from(right.ct_eq(&self.hash)) {
-            return Err(VerifyError::Wrong);
+    /// Until when it holds, in Unix seconds.
+    pub fn expires(&self) -> u64 {
+        match self {
+            Self::V1(signature) => signature.expires,
+            Self::V2(signature) => signature.expires,
         }
-        if now > self.expires {
-            return Err(VerifyError::Expired);
-        }
-        Ok(())
     }
 
     /// Reads the last two parts of a signed route.
-    fn parse(expires: &str, hash_and_key: &str) -> Option<Self> {
-        let expires = from_base36(expires)?;
-        let bytes = hash_and_key.as_bytes();
-        let (hash, rest) = bytes.split_first_chunk::<HASH_DIGITS>()?;
-        let [key_id] = *rest else { return None };
-        let is_hex = hash.iter().all(|b| matches!(b, b'0'..=b'9' | b'a'..=b'f'));
-        let is_key = key_id.is_ascii_digit() || key_id.is_ascii_lowercase();
-        (is_hex && is_key).then_some(Self {
-            expires,
-            hash: *hash,
-            key_id,
-        })
+    fn parse(expires: &str, text: &str) -> Option<Self> {
+        let v1 = || v1::Signature::parse(expires, text).map(Self::V1);
+        v1().or_else(|| v2::Signature::parse(expires, text).map(Self::V2))
     }
 }
 
 impl fmt::Display for Signature {
-    /// The hash and the key's id, without the expiry.
+    /// Without the expiry.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let hash = self
-            .hash
-            .iter()
-            .map(|byte| char::from(*byte))
-            .collect::<String>();
-        write!(f, "{hash}{}", self.key_id())
+        match self {
+            Self::V1(signature) => signature.fmt(f),
+            Self::V2(signature) => signature.fmt(f),
+        }
     }
+}
+
+/// Whether a byte may name a key.
+fn is_key_id(byte: u8) -> bool {
+    byte.is_ascii_digit() || byte.is_ascii_lowercase()
 }
 
 impl Route {
@@ -217,7 +173,7 @@ impl Route {
             Some(signature) => {
                 format!(
                     "{sandbox_id}-{port}-{}-{signature}",
-                    to_base36(signature.expires)
+                    to_base36(signature.expires())
                 )
             }
             None => format!("{sandbox_id}-{port}"),
@@ -235,7 +191,7 @@ impl Route {
             Some(signature) => {
                 format!(
                     "/{sandbox_id}/{port}/{}/{signature}",
-                    to_base36(signature.expires)
+                    to_base36(signature.expires())
                 )
             }
             None => format!("/{sandbox_id}/{port}"),
@@ -269,32 +225,6 @@ fn parse_signed_label(label: &str) -> Option<Route> {
 fn parse_port(text: &str) -> Option<u16> {
     let is_canonical = text.bytes().all(|b| b.is_ascii_digit()) && !text.starts_with('0');
     text.parse().ok().filter(|_| is_canonical)
-}
-
-/// `hex(SHA256(BE32(len secret) secret BE32(len canonical) canonical))[0:8]`.
-fn hash(secret: &[u8], sandbox_id: &str, port: u16, expires: u64) -> [u8; HASH_DIGITS] {
-    let canonical = format!("v1\nshort\n{sandbox_id}\n{port}\n{}\n", to_base36(expires));
-    let mut hasher = Sha256::new();
-    for part in [secret, canonical.as_bytes()] {
-        // Keys and routes are far shorter than 4 GiB.
-        let length = u32::try_from(part.len()).unwrap_or(u32::MAX);
-        hasher.update(length.to_be_bytes());
-        hasher.update(part);
-    }
-    let digest = hasher.finalize();
-    let mut digits = [0; HASH_DIGITS];
-    for (pair, byte) in digits.chunks_exact_mut(2).zip(digest) {
-        pair[0] = hex_digit(byte >> 4);
-        pair[1] = hex_digit(byte & 0xF);
-    }
-    digits
-}
-
-fn hex_digit(nibble: u8) -> u8 {
-    match nibble {
-        0..=9 => b'0' + nibble,
-        _ => b'a' + nibble - 10,
-    }
 }
 
 /// A number in lower case base 36, without zeros in front.
@@ -338,7 +268,7 @@ mod tests {
     use super::*;
 
     fn signed(secret: &[u8], id: &str, port: u16, expires: u64, key_id: char) -> Route {
-        let signature = Signature::sign(secret, key_id, id, port, expires);
+        let signature = v1::Signature::sign(secret, key_id, id, port, expires).map(Signature::V1);
         Route {
             sandbox_id: id.to_owned(),
             port,
@@ -353,12 +283,12 @@ mod tests {
         let route = signed(&[1, 2, 3], "sb", 42, 0, 'a');
         assert_eq!(route.path(), "/sb/42/0/8ccd73a1a");
         assert_eq!(to_base36(u64::MAX), "3w5e11264sgsf");
-        assert_eq!(Signature::sign(b"x", 'A', "a", 1, 0), None);
+        assert_eq!(v1::Signature::sign(b"x", 'A', "a", 1, 0), None);
     }
 
     #[test]
     fn a_signature_holds_for_one_route_until_it_expires() {
-        let signature = Signature::sign(b"secret", 'k', "a", 80, 100).unwrap();
+        let signature = v1::Signature::sign(b"secret", 'k', "a", 80, 100).unwrap();
         assert_eq!(signature.verify(b"secret", "a", 80, 100), Ok(()));
         assert_eq!(
             signature.verify(b"secret", "a", 80, 101),
@@ -376,10 +306,8 @@ mod tests {
             signature.verify(b"secret", "a", 81, 1),
             Err(VerifyError::Wrong)
         );
-        let later = Signature {
-            expires: 101,
-            ..signature
-        };
+        let mut later = signature;
+        later.expires = 101;
         assert_eq!(later.verify(b"secret", "a", 80, 1), Err(VerifyError::Wrong));
     }
 

@@ -39,6 +39,8 @@ struct AdoptionRecord {
     created_at: Timestamp,
     timeout: Option<Duration>,
     renew_on_access: Option<Duration>,
+    #[serde(default)]
+    secure_access: bool,
     #[serde(with = "secret_text")]
     access_token: SecretString,
 }
@@ -55,6 +57,7 @@ pub(crate) fn of(sandbox: &Sandbox, control_plane: &str, store: &str) -> BTreeMa
         created_at: sandbox.created_at,
         timeout: sandbox.timeout,
         renew_on_access: sandbox.renew_on_access,
+        secure_access: sandbox.secure_access,
         access_token: sandbox.access_token.clone(),
     };
     let record = serde_json::to_string(&kept).expect("maps have text keys, so this is valid JSON");
@@ -102,6 +105,7 @@ pub fn published(
         created_at,
         timeout: expires_at.and_then(|at| Duration::try_from(at.duration_since(created_at)).ok()),
         renew_on_access: ours("access-renew-extend-seconds").and_then(seconds),
+        secure_access: false,
         access_token: SecretString::from(uuid::Uuid::new_v4().simple().to_string()),
     };
     let record = serde_json::to_string(&kept).expect("maps have text keys, so this is valid JSON");
@@ -137,7 +141,7 @@ pub(crate) fn adopt(observed: &SandboxDetails, now: Timestamp) -> Option<Sandbox
         timeout: kept.timeout,
         expires_at: kept.timeout.and_then(|timeout| after(now, timeout)),
         renew_on_access: kept.renew_on_access,
-        secure_access: false,
+        secure_access: kept.secure_access,
         exit: None,
         access_token: kept.access_token,
     })

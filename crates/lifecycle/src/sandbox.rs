@@ -43,7 +43,8 @@ pub struct CreateRequest {
     pub network: EgressPolicy,
     /// Its idle timeout: each access through the proxy keeps it alive at least this long.
     pub renew_on_access: Option<Duration>,
-    /// Its endpoints name the header of secure access as well.
+    /// Whether access to its ports always needs a token or a signature, also where the operator lets
+    /// others be reached without. Its endpoints name the header of secure access as well.
     pub secure_access: bool,
 }
 
@@ -138,8 +139,8 @@ pub struct Sandbox {
     pub expires_at: Option<Timestamp>,
     /// Its idle timeout: each access through the proxy keeps it alive at least this long.
     pub renew_on_access: Option<Duration>,
-    /// Its endpoints name the header of secure access as well. It is not kept outside the store: a sandbox
-    /// that is adopted from a lost one has the header of its daemon alone, which is as good.
+    /// Whether access to its ports always needs a token or a signature. Its endpoints name the header of secure
+    /// access as well.
     #[serde(default)]
     pub secure_access: bool,
     /// How PID 1 ended, once it has.

@@ -115,6 +115,12 @@ struct Endpoint {
     origin: Option<String>,
 }
 
+/// A link for a browser.
+#[derive(Debug, Serialize, JsonSchema)]
+struct Link {
+    link: String,
+}
+
 #[derive(Debug, Deserialize, JsonSchema)]
 struct Diagnose {
     /// The sandbox's id.
@@ -216,6 +222,13 @@ fn observation() -> Vec<Entry> {
             "Tells where a port of a sandbox is reached from outside, and which headers to send. \
              Start the service first with command_run and background=true, listening on 0.0.0.0.",
             endpoint,
+        ),
+        tool::<Port, Link, _, _>(
+            "sandbox_get_link",
+            Reads,
+            "Makes a link by which a person opens a port of a sandbox in a browser. It is good for \
+             once and for ten minutes; give it to the user. Needs a server with an ingress gateway.",
+            link,
         ),
         tool::<Diagnose, Diagnostics, _, _>(
             "sandbox_get_diagnostics",
@@ -374,6 +387,16 @@ async fn endpoint(call: Call, arguments: Port) -> Outcome {
         endpoint: found.endpoint,
         headers: found.headers.unwrap_or_default(),
         origin: None,
+    }))
+}
+
+async fn link(call: Call, arguments: Port) -> Outcome {
+    let sandbox = call
+        .registry
+        .get(&arguments.sandbox_id, arguments.connect_if_missing)
+        .await?;
+    Ok(Answer::new(&Link {
+        link: sandbox.link(arguments.port, None).await?,
     }))
 }
 

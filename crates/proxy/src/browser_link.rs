@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{Response, StatusCode, header};
 
+use crate::gateway::link;
 use crate::message::Head;
 use crate::{Peer, Route, secrets};
 
@@ -30,17 +31,20 @@ fn pairs(cookies: &[u8]) -> impl Iterator<Item = &[u8]> {
     cookies.split(|byte| *byte == b';').map(<[u8]>::trim_ascii)
 }
 
-/// Whether a cookie, as `name=value`, is the one that carries the token. Browsers send a cookie that has
+/// Whether a cookie, as `name=value`, is one of ours, which carry a token or the right to one port. Browsers send a cookie that has
 /// no name as its value alone, so that is looked at too.
 pub(crate) fn is_token_cookie(pair: &[u8]) -> bool {
     let mut parts = pair.split(|byte| *byte == b'=').map(<[u8]>::trim_ascii);
-    parts.find(|part| !part.is_empty()) == Some(COOKIE.as_bytes())
+    let first = parts.find(|part| !part.is_empty()).unwrap_or_default();
+    // Browsers take the beginning `__Host-` in any case (RFC 6265bis 5.4).
+    first == COOKIE.as_bytes() || first.eq_ignore_ascii_case(link::COOKIE.as_bytes())
 }
 
-/// Whether a parameter of a query, as it stands in it, is the one that carries the token.
+/// Whether a parameter of a query, as it stands in it, is one that carries a token or a code.
 pub(crate) fn is_token_parameter(parameter: &str) -> bool {
     let name = parameter.split('=').next().unwrap_or(parameter);
-    name == PARAMETER || name.contains('%') && secrets::percent_decode(name) == PARAMETER.as_bytes()
+    let is_ours = |name: &[u8]| name == PARAMETER.as_bytes() || name == link::PARAMETER.as_bytes();
+    is_ours(name.as_bytes()) || name.contains('%') && is_ours(&secrets::percent_decode(name))
 }
 
 /// The value of a Cookie header without the token, and without any other secret; `None` when nothing else

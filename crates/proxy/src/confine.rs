@@ -5,12 +5,16 @@
 //! to every sandbox, and let a page of one sandbox read those of all others. So such headers are dropped,
 //! cookies are confined to the path of the service, and documents get an origin of their own.
 
+use crate::PageOrigin;
 use crate::browser_link;
 use crate::message::put_header;
 
+/// The paths of an origin that a service worker may serve.
+const SERVICE_WORKER_ALLOWED: &str = "service-worker-allowed";
+
 /// Headers of a response that hold for a whole origin, or longer than the response.
 const ORIGIN_WIDE: [&str; 17] = [
-    "service-worker-allowed",
+    SERVICE_WORKER_ALLOWED,
     "clear-site-data",
     "strict-transport-security",
     "alt-svc",
@@ -50,9 +54,12 @@ const INERT_TYPES: [&[u8]; 9] = [
 ];
 const INERT_KINDS: [&[u8]; 4] = [b"audio/", b"font/", b"image/", b"video/"];
 
-/// Whether a header of a response holds for a whole origin.
-pub(crate) fn is_origin_wide(name: &str) -> bool {
-    ORIGIN_WIDE.iter().any(|one| one.eq_ignore_ascii_case(name))
+/// Whether a header of a response holds for more than the service that sent it. Where that has an origin of
+/// its own, only for service workers an origin is all that counts: cookies that `Clear-Site-Data` removes
+/// are a whole domain's, and how the host is connected to is the gateway's to say.
+pub(crate) fn is_origin_wide(name: &str, origin: PageOrigin) -> bool {
+    let is_own = origin == PageOrigin::Own && name.eq_ignore_ascii_case(SERVICE_WORKER_ALLOWED);
+    !is_own && ORIGIN_WIDE.iter().any(|one| one.eq_ignore_ascii_case(name))
 }
 
 /// Whether a browser may show a response with this `Content-Type` as a document that runs scripts.
@@ -90,6 +97,10 @@ pub(crate) fn put_cookie(out: &mut Vec<u8>, name: &str, cookie: &[u8], prefix: &
     out.extend_from_slice(name.as_bytes());
     out.extend_from_slice(b": ");
     out.extend_from_slice(pair);
+    if prefix.is_empty() {
+        put_without_domain(out, parts);
+        return;
+    }
     let mut path: &[u8] = b"";
     for part in parts {
         let mut halves = part.splitn(2, |byte| *byte == b'=');
@@ -115,14 +126,74 @@ pub(crate) fn put_cookie(out: &mut Vec<u8>, name: &str, cookie: &[u8], prefix: &
     out.extend_from_slice(b"\r\n");
 }
 
+/// Ends a cookie of a service whose host name is its own, or that no browser sees: it is for that host
+/// alone, so that neighbours under one domain cannot write each other's.
+fn put_without_domain<'a>(out: &mut Vec<u8>, attributes: impl Iterator<Item = &'a [u8]>) {
+    for attribute in attributes {
+        let mut halves = attribute.splitn(2, |byte| *byte == b'=');
+        let name = halves.next().unwrap_or_default().trim_ascii();
+        if !name.eq_ignore_ascii_case(b"domain") {
+            out.push(b';');
+            out.extend_from_slice(attribute);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn cookie(value: &str) -> String {
+    fn cookie_at(value: &str, prefix: &str) -> String {
         let mut out = Vec::new();
-        put_cookie(&mut out, "Set-Cookie", value.as_bytes(), "/s/a/proxy/80");
+        put_cookie(&mut out, "Set-Cookie", value.as_bytes(), prefix);
         String::from_utf8(out).unwrap()
+    }
+
+    fn cookie(value: &str) -> String {
+        cookie_at(value, "/s/a/proxy/80")
+    }
+
+    #[test]
+    fn a_cookie_of_an_own_host_loses_its_domain_alone() {
+        for (sent, seen) in [
+            ("a=1", "a=1"),
+            ("a=1; Path=/x; HttpOnly", "a=1; Path=/x; HttpOnly"),
+            (
+                "a=1; Domain=.example.com; Secure; domain = x",
+                "a=1; Secure",
+            ),
+        ] {
+            assert_eq!(
+                cookie_at(sent, ""),
+                format!("Set-Cookie: {seen}\r\n"),
+                "{sent}"
+            );
+        }
+        for ours in [
+            "__Host-opensandbox=x; Path=/; Secure",
+            "=__host-opensandbox=x",
+        ] {
+            assert_eq!(cookie_at(ours, ""), "", "{ours}");
+        }
+    }
+
+    #[test]
+    fn an_own_origin_may_have_service_workers_and_nothing_more() {
+        for (name, origin, is_dropped) in [
+            ("Service-Worker-Allowed", PageOrigin::Own, false),
+            ("Service-Worker-Allowed", PageOrigin::Shared, true),
+            ("Service-Worker-Allowed", PageOrigin::Isolated, true),
+            ("Clear-Site-Data", PageOrigin::Own, true),
+            ("Alt-Svc", PageOrigin::Own, true),
+            ("Content-Type", PageOrigin::Isolated, false),
+        ] {
+            assert_eq!(
+                is_origin_wide(name, origin),
+                is_dropped,
+                "{name} {origin:?}"
+            );
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
+use crate::PageOrigin;
 use crate::body::Length;
 use crate::connection::{Connection, Io, Persistence};
 use crate::message::{Head, HeadParser, Malformed, head_end};
@@ -109,8 +110,10 @@ pub(crate) struct Terms<'a> {
     pub(crate) prefix: &'a str,
     /// Whether the client asked for another protocol.
     pub(crate) may_switch: bool,
-    /// Whether a document runs in an origin of its own in a browser.
-    pub(crate) isolates_pages: bool,
+    /// Whose origin the pages of the service have in a browser.
+    pub(crate) origin: PageOrigin,
+    /// A header that the response gets.
+    pub(crate) header: Option<(&'static str, &'static str)>,
 }
 
 /// Forwards a request and its response.
@@ -147,7 +150,8 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
         is_to_head,
         keeps_alive: is_delimited && connection.keeps_alive() && exchange.is_all_read(),
         request_id: connection.request_id().as_str(),
-        isolates_pages: terms.isolates_pages,
+        origin: terms.origin,
+        header: terms.header,
     };
     let mut bytes = Vec::with_capacity(1024);
     write_response(&mut bytes, response, &forwarded);

@@ -13,7 +13,8 @@ use tower::ServiceExt as _;
 
 use crate::message::Head;
 use crate::{
-    Api, Error, Forward, Peer, RequestBody, RequestId, RequestRecord, Route, Routed, Sandboxes,
+    Api, Error, Forward, PageOrigin, Peer, RequestBody, RequestId, RequestRecord, Route, Routed,
+    Sandboxes,
 };
 
 /// Answers `/carried` itself, panics for `/carried/panic`, and forwards `/carried/late` to a service
@@ -40,7 +41,8 @@ impl Sandboxes for FakeSandboxes {
                 sandbox: (),
                 route: Route::parse("/sandboxes/a/proxy/80/").unwrap(),
                 token: None,
-                isolates_pages: true,
+                origin: PageOrigin::Isolated,
+                until: None,
             })),
             _ => panic!("on purpose"),
         }

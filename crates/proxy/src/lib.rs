@@ -7,7 +7,8 @@
 //! for each request of a connection (`connection`, `dispatch`), the forwarding of one (`relay`,
 //! `exchange`), what its heads become (`request_head`, `response_head`) and what never passes (`secrets`,
 //! `confine`), who the client is behind other proxies (`peer`), upgraded connections (`tunnel`), idle
-//! connections into sandboxes (`pool`) and access for browsers ([`browser_link`]).
+//! connections into sandboxes (`pool`) and access for browsers ([`browser_link`]). How a gateway's requests
+//! name their sandbox and show their right is in [`gateway`].
 //!
 //! Speaks HTTP/1.1 only. A request that is forwarded is never parsed by the HTTP library: taking a
 //! message apart and putting it together again, twice, costs more than everything else that is done to
@@ -28,6 +29,7 @@ mod dispatch;
 mod exchange;
 #[cfg(test)]
 mod fake;
+pub mod gateway;
 mod headers;
 mod hyper_io;
 mod idle;
@@ -51,13 +53,14 @@ use bytes::Bytes;
 use http::{Method, Request, Response};
 use secrecy::SecretString;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::time::Instant;
 
 pub use access::shows_token;
 pub use connection_limit::ConnectionPermit;
 pub use headers::skips_renewal;
 pub use hyper_io::RequestBody;
 use message::{Head, Malformed};
-pub use peer::{Network, Peer, TrustedProxies};
+pub use peer::{Network, Peer, TrustedProxies, network_of};
 pub use request_id::{REQUEST_ID, RequestId};
 pub use route::Route;
 pub use serve::{Limits, serve};
@@ -70,6 +73,9 @@ pub trait Sandboxes: Send + Sync + 'static {
     type Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static;
     /// Why a request is refused, or why a sandbox cannot be reached.
     type Error: std::error::Error + Send + 'static;
+
+    /// A header that every forwarded response gets.
+    const RESPONSE_HEADER: Option<(&'static str, &'static str)> = None;
 
     /// Whether a request with this target goes into a sandbox rather than to the API. Called for every
     /// request, before anything else of it is parsed.
@@ -124,9 +130,21 @@ pub struct Forward<S> {
     pub route: Route,
     /// The sandbox's own token, which its daemon wants to see. No other service gets it.
     pub token: Option<SecretString>,
-    /// Whether a page of the sandbox runs in an origin of its own in a browser, although its address
-    /// has the origin of all sandboxes and of the API.
-    pub isolates_pages: bool,
+    /// Whose origin the pages of the service have in a browser.
+    pub origin: PageOrigin,
+    /// When the sender's right ends. What is still open then is closed.
+    pub until: Option<Instant>,
+}
+
+/// Whose origin the pages of a service have in a browser.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PageOrigin {
+    /// The service's own, by a host name that nothing else has.
+    Own,
+    /// By their address that of all sandboxes, so each page is given one that is nobody else's.
+    Isolated,
+    /// That of all sandboxes.
+    Shared,
 }
 
 /// Why a request was not forwarded, or got no response.

@@ -122,6 +122,20 @@ impl TrustedProxies {
     }
 }
 
+/// What one client has all of: its IPv4 address, or the 2^64 addresses of its IPv6 network.
+pub fn network_of(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(address) => match address.to_ipv4_mapped() {
+            Some(v4) => v4.into(),
+            None => {
+                let [a, b, c, d, ..] = address.segments();
+                IpAddr::from([a, b, c, d, 0, 0, 0, 0])
+            }
+        },
+        IpAddr::V4(_) => address,
+    }
+}
+
 /// An element of X-Forwarded-For: an address, by some proxies with a port.
 fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
     let text = str::from_utf8(hop).ok()?.trim();
@@ -210,5 +224,20 @@ mod tests {
             let address = address.parse().unwrap();
             assert_eq!(network.contains(address), is_inside, "{network:?}");
         }
+    }
+
+    #[test]
+    fn an_ipv6_network_counts_as_one_address() {
+        let one: IpAddr = "2001:db8:1:2:3::4".parse().unwrap();
+        let other: IpAddr = "2001:db8:1:2:ffff::9".parse().unwrap();
+        assert_eq!(network_of(one), network_of(other));
+        assert_ne!(
+            network_of(one),
+            network_of("2001:db8:1:3::4".parse().unwrap())
+        );
+        assert_eq!(
+            network_of("::ffff:192.0.2.1".parse().unwrap()),
+            "192.0.2.1".parse::<IpAddr>().unwrap()
+        );
     }
 }

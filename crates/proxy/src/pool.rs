@@ -15,6 +15,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use crate::Route;
 use crate::exchange::Upstream;
 
 /// Idle connections into a sandbox are closed after this long: well before the daemon inside
@@ -31,6 +32,17 @@ pub(crate) struct PoolKey {
     pub(crate) id: SandboxId,
     pub(crate) port: u16,
     pub(crate) thread: ThreadId,
+}
+
+impl PoolKey {
+    /// For a request that is served by this thread.
+    pub(crate) fn of(route: &Route) -> Self {
+        Self {
+            id: route.id.clone(),
+            port: route.port,
+            thread: std::thread::current().id(),
+        }
+    }
 }
 
 /// The connections.

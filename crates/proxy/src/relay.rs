@@ -25,8 +25,8 @@ use crate::pool::{self, Pool, PoolKey};
 use crate::request_head::{ForwardedRequest, write_request};
 use crate::transfer::{Buffer, Transfer};
 use crate::{
-    Error, Forward, Peer, RequestOutcome, RequestRecord, Route, Routed, Sandboxes, TrustedProxies,
-    tunnel,
+    Error, Forward, PageOrigin, Peer, RequestOutcome, RequestRecord, Route, Routed, Sandboxes,
+    TrustedProxies, tunnel,
 };
 
 /// The header by which a browser asks for the script of a service worker (Service Workers, 6.1).
@@ -43,7 +43,8 @@ pub(crate) struct Relay<S: Sandboxes> {
 struct RoutedRequest<S> {
     sandbox: S,
     route: Route,
-    isolates_pages: bool,
+    origin: PageOrigin,
+    until: Option<Instant>,
     head: Vec<u8>,
     expects_continue: bool,
     is_idempotent: bool,
@@ -146,7 +147,7 @@ impl<S: Sandboxes> Relay<S> {
                 connection.mark_known();
                 outgoing.bytes = std::mem::take(&mut routed.head);
                 match take_body(connection, &mut outgoing) {
-                    Ok(()) => self.send(connection, routed, &mut outgoing).await,
+                    Ok(()) => self.send_in_time(connection, routed, &mut outgoing).await,
                     Err(error) => Err(Error::Malformed(error)),
                 }
             }
@@ -176,14 +177,16 @@ impl<S: Sandboxes> Relay<S> {
             Routed::Forward(forward) => forward,
             Routed::Respond(response) => return Ok(Err(response)),
         };
-        if request.values(SERVICE_WORKER).next().is_some() {
+        let is_worker = request.values(SERVICE_WORKER).next().is_some();
+        if is_worker && forward.origin != PageOrigin::Own {
             return Err(Error::ServiceWorker);
         }
         let Forward {
             sandbox,
             route,
             token,
-            isolates_pages,
+            origin,
+            until,
         } = forward;
         let protocol = headers::upgrade(request);
         let upgrade = match protocol {
@@ -212,10 +215,32 @@ impl<S: Sandboxes> Relay<S> {
             is_idempotent: is_idempotent(request.method()),
             sandbox,
             route,
-            isolates_pages,
+            origin,
+            until,
             head,
             upgrade,
         }))
+    }
+
+    /// Sends a request for as long as its sender's right holds. Whatever is open then, a tunnel or a
+    /// response without end, is cut off.
+    async fn send_in_time(
+        &self,
+        connection: &mut Connection,
+        routed: RoutedRequest<S::Sandbox>,
+        outgoing: &mut Outgoing,
+    ) -> Result<Relayed, S> {
+        let Some(until) = routed.until else {
+            return self.send(connection, routed, outgoing).await;
+        };
+        let sent = self.send(connection, routed, outgoing);
+        match tokio::time::timeout_at(until, sent).await {
+            Ok(done) => done,
+            Err(_) => {
+                connection.reset();
+                Ok(Relayed::ClientGone)
+            }
+        }
     }
 
     async fn send(
@@ -225,16 +250,14 @@ impl<S: Sandboxes> Relay<S> {
         outgoing: &mut Outgoing,
     ) -> Result<Relayed, S> {
         let RoutedRequest { sandbox, route, .. } = &routed;
-        let ready = self.sandboxes.ready(sandbox).await;
-        ready.map_err(Error::Sandbox)?;
+        self.sandboxes
+            .ready(sandbox)
+            .await
+            .map_err(Error::Sandbox)?;
         if routed.upgrade == Upgrade::Raw {
             return self.send_raw(connection, &routed).await;
         }
-        let key = PoolKey {
-            id: route.id.clone(),
-            port: route.port,
-            thread: std::thread::current().id(),
-        };
+        let key = PoolKey::of(route);
         let may_switch = routed.upgrade == Upgrade::Service;
         let is_complete = outgoing.rest.is_done();
         let idle = match may_switch {
@@ -255,7 +278,8 @@ impl<S: Sandboxes> Relay<S> {
         let terms = Terms {
             prefix: &route.prefix,
             may_switch,
-            isolates_pages: routed.isolates_pages,
+            origin: routed.origin,
+            header: S::RESPONSE_HEADER,
         };
         loop {
             let exchanged = exchange::exchange(connection, upstream, outgoing, &terms).await;

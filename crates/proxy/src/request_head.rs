@@ -10,7 +10,7 @@
 
 use std::borrow::Cow;
 
-use api::endpoint::SECURE_ACCESS_HEADER;
+use api::endpoint::{INGRESS_TO_HEADER, INGRESS_TO_HEADER_OLD, SECURE_ACCESS_HEADER};
 use api::exec::ACCESS_TOKEN_HEADER;
 use api::sandbox::{ACCESS_RENEW_HEADER, API_KEY_HEADER};
 
@@ -22,12 +22,14 @@ use crate::{Peer, Route, browser_link, secrets};
 const FORWARDED_PREFIX: &str = "x-forwarded-";
 
 /// Headers of a request that are meant for the proxy, or that only a proxy may set.
-const NOT_FORWARDED: [&str; 8] = [
+const NOT_FORWARDED: [&str; 10] = [
     "host",
     ACCESS_TOKEN_HEADER,
     SECURE_ACCESS_HEADER,
     ACCESS_RENEW_HEADER,
     API_KEY_HEADER,
+    INGRESS_TO_HEADER,
+    INGRESS_TO_HEADER_OLD,
     "forwarded",
     "x-real-ip",
     // The proxy sends 100 Continue itself, once it is connected to the service.
@@ -75,7 +77,9 @@ pub(crate) fn write_request(
         "http"
     };
     put_header(out, "x-forwarded-proto", scheme.as_bytes());
-    put_header(out, "x-forwarded-prefix", route.prefix.as_bytes());
+    if !route.prefix.is_empty() {
+        put_header(out, "x-forwarded-prefix", route.prefix.as_bytes());
+    }
     let host = request.values("host").next();
     if let Some(host) = host.filter(|host| !secrets::is_in_value(host, &is_secret)) {
         put_header(out, "x-forwarded-host", host);
@@ -192,6 +196,7 @@ mod tests {
              Trailer: a\r\nTransfer-Encoding: chunked\r\nUpgrade: h2c\r\nExpect: 100-continue\r\n\
              Open-Sandbox-Api-Key: secret\r\nX-Execd-Access-Token: secret\r\n\
              OpenSandbox-Secure-Access: secret\r\nOpenSandbox-Access-Renew: skip\r\n\
+             OpenSandbox-Ingress-To: a-80\r\nOPEN-SANDBOX-INGRESS: a-80-0-8ccd73a1a\r\n\
              X-Forwarded-For: 6.6.6.6\r\nX-Forwarded-Server: evil\r\nForwarded: for=6.6.6.6\r\n\
              X-Real-Ip: 6.6.6.6\r\nProxy-Authorization: secret\r\n",
         );

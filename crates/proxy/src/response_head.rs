@@ -3,6 +3,7 @@
 //! Dropped: hop-by-hop headers (RFC 9110 7.6.1), and what would hold for more than the service that said it
 //! (`confine`). Written anew from its parts, as the head of a request is.
 
+use crate::PageOrigin;
 use crate::body::Length;
 use crate::confine;
 use crate::headers::{is_hop_by_hop, put_length};
@@ -17,8 +18,10 @@ pub(crate) struct ForwardedResponse<'a> {
     pub(crate) is_to_head: bool,
     pub(crate) keeps_alive: bool,
     pub(crate) request_id: &'a str,
-    /// Whether a document runs in an origin of its own in a browser.
-    pub(crate) isolates_pages: bool,
+    /// Whose origin the pages of the service have in a browser.
+    pub(crate) origin: PageOrigin,
+    /// A header that is added.
+    pub(crate) header: Option<(&'static str, &'static str)>,
 }
 
 /// Writes the head of the service's response for the client. A `Location` from the service's root is
@@ -37,7 +40,10 @@ pub(crate) fn write_response(
     for (name, value) in response.headers() {
         if name.eq_ignore_ascii_case(REQUEST_ID)
             || is_hop_by_hop(response, name)
-            || confine::is_origin_wide(name)
+            || confine::is_origin_wide(name, forwarded.origin)
+            || forwarded
+                .header
+                .is_some_and(|(own, _)| name.eq_ignore_ascii_case(own))
         {
             continue;
         }
@@ -58,13 +64,16 @@ pub(crate) fn write_response(
         put_header(out, "date", message::date().as_bytes());
     }
     put_header(out, REQUEST_ID, forwarded.request_id.as_bytes());
+    if let Some((name, value)) = forwarded.header {
+        put_header(out, name, value.as_bytes());
+    }
     if is_switched {
         put_header(out, "connection", b"upgrade");
         for protocol in response.values("upgrade") {
             put_header(out, "upgrade", protocol);
         }
     } else {
-        if forwarded.isolates_pages && (may_be_document || !has_type) {
+        if forwarded.origin == PageOrigin::Isolated && (may_be_document || !has_type) {
             confine::put_isolation(out);
         }
         write_response_length(out, response, forwarded);
@@ -112,7 +121,8 @@ mod tests {
             is_to_head,
             keeps_alive: true,
             request_id: "ours",
-            isolates_pages: true,
+            origin: PageOrigin::Isolated,
+            header: None,
         };
         let mut out = Vec::new();
         write_response(&mut out, message, &forwarded);
@@ -205,7 +215,7 @@ mod tests {
 
     #[test]
     fn a_document_gets_an_origin_of_its_own() {
-        let isolated = |headers: &str, isolates_pages| {
+        let isolated = |headers: &str, origin| {
             let text = format!("HTTP/1.1 200 OK\r\n{headers}Content-Length: 0\r\n\r\n");
             let mut parser = HeadParser::default();
             assert_eq!(parser.parse_response(text.as_bytes()), Ok(true), "{text}");
@@ -215,7 +225,8 @@ mod tests {
                 is_to_head: false,
                 keeps_alive: true,
                 request_id: "ours",
-                isolates_pages,
+                origin,
+                header: None,
             };
             let mut out = Vec::new();
             write_response(&mut out, parser.head(text.as_bytes()), &forwarded);
@@ -230,9 +241,12 @@ mod tests {
             "Connection: content-type\r\nContent-Type: application/json\r\n",
             "Content-Type: text/html\r\nContent-Security-Policy: sandbox allow-same-origin\r\n",
         ] {
-            assert!(isolated(headers, true), "{headers}");
-            assert!(!isolated(headers, false), "{headers}");
+            assert!(isolated(headers, PageOrigin::Isolated), "{headers}");
+            for origin in [PageOrigin::Shared, PageOrigin::Own] {
+                assert!(!isolated(headers, origin), "{headers}");
+            }
         }
-        assert!(!isolated("Content-Type: application/json\r\n", true));
+        let json = "Content-Type: application/json\r\n";
+        assert!(!isolated(json, PageOrigin::Isolated));
     }
 }

@@ -5,6 +5,7 @@
 
 mod check;
 mod exposure;
+pub(crate) mod ingress;
 mod upstream;
 mod values;
 
@@ -22,6 +23,7 @@ use crate::backends;
 
 pub(crate) use check::optional_quantity;
 pub(crate) use exposure::{Exposure, exposure};
+pub use ingress::{Ingress, IngressMode, RouteKey, RouteKeys, RouteMode};
 pub use upstream::WITHOUT_MEANING;
 pub(crate) use values::DEFAULT_KEY_NAME;
 pub use values::{ApiKey, ApiKeys, RuntimeKind, StoreKind};
@@ -51,6 +53,8 @@ section! {
         storage: Storage = Storage::default(),
         /// Sandboxes that live on while they are used.
         renew_intent: RenewIntent = RenewIntent::default(),
+        /// How services in sandboxes are reached from outside.
+        ingress: Ingress = Ingress::default(),
         /// What is logged, and how.
         log: Log = Log::default(),
         /// Metrics to an OpenTelemetry collector, besides `/metrics` for Prometheus.
@@ -268,6 +272,7 @@ pub fn load(sources: &Sources) -> Result<Loaded<Config>, Problems> {
         check_server(&config.server, problems);
         check::runtime(config, problems);
         check::storage(config, problems);
+        ingress::check(&config.ingress, problems);
         check_log(&config.log, problems);
         check_otel(&config.otel, problems);
     })?;

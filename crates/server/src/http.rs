@@ -46,12 +46,14 @@ use tokio::sync::Semaphore;
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
 
 pub use error::Error;
+pub(crate) use error::gateway::gateway_response;
 pub use front::Front;
 pub(crate) use guard::count;
 
 use self::routes::Routes;
 use crate::access::{Keys, LastKeyRemoved};
 use crate::config::Config;
+use crate::gateway;
 use crate::ingress::Ingress;
 use crate::metrics::Metrics;
 
@@ -67,6 +69,8 @@ struct Inner {
     keys: Arc<Keys>,
     metrics: Arc<Metrics>,
     rules: Rules,
+    /// Where endpoints lead to, if not through this server's own paths.
+    gateway: Option<Arc<gateway::Shared>>,
     spawner: TaskSpawner,
     /// Room for requests in flight; `None` is no limit.
     room: Option<Semaphore>,
@@ -83,10 +87,11 @@ pub(crate) struct Rules {
 
 impl App {
     /// The application for a checked configuration.
-    pub fn new(
+    pub(crate) fn new(
         config: &Config,
         control: ControlPlane,
         metrics: Arc<Metrics>,
+        gateway: Option<Arc<gateway::Shared>>,
         spawner: TaskSpawner,
     ) -> Self {
         let keys = Arc::new(Keys::of(&config.server));
@@ -100,6 +105,7 @@ impl App {
             keys,
             metrics,
             rules,
+            gateway,
             spawner,
             room,
         }))
@@ -113,6 +119,11 @@ impl App {
     /// Answers every request to the API.
     pub fn front(self, cors_origins: &[String]) -> Front {
         Front::new(self.router(cors_origins))
+    }
+
+    /// Where endpoints lead to, if not through this server's own paths.
+    fn gateway(&self) -> Option<&gateway::Shared> {
+        self.0.gateway.as_deref()
     }
 
     /// The way into sandboxes.

@@ -15,7 +15,9 @@ use http::Response;
 use lifecycle::backend::{Stream, Target};
 use lifecycle::{Sandbox, Service};
 use proxy::message::Head;
-use proxy::{Forward, Peer, RequestId, RequestRecord, Route, Routed, Sandboxes, browser_link};
+use proxy::{
+    Forward, PageOrigin, Peer, RequestId, RequestRecord, Route, Routed, Sandboxes, browser_link,
+};
 use secrecy::ExposeSecret as _;
 
 use crate::access::Keys;
@@ -68,9 +70,24 @@ impl Ingress {
         }
     }
 
+    /// The sandbox with this id.
+    pub(crate) fn find(&self, id: &SandboxId) -> Result<Arc<Sandbox>, Error> {
+        Ok(self.service.get(id)?)
+    }
+
+    /// Counts a request that is over, under the name of what it came through.
+    pub(crate) fn count(&self, request: &RequestRecord, label: &str) {
+        self.metrics.proxied(request.outcome);
+        if let Some((status, took)) = request.response {
+            let path = request.path.as_deref();
+            let metrics = &self.metrics;
+            surface::count(metrics, &request.method, label, status, took, path);
+        }
+    }
+
     /// An API key is as good as the token: whoever holds one could ask for the token anyway. Only one in
     /// the header that is ours counts as a guess; a bearer token may be the application's own.
-    fn shows_api_key(&self, request: Head<'_>, peer: Peer) -> bool {
+    pub(crate) fn shows_api_key(&self, request: Head<'_>, peer: Peer) -> bool {
         if self.keys.is_open() {
             return false;
         }
@@ -82,10 +99,20 @@ impl Ingress {
     }
 }
 
-/// Whether pages of a sandbox run in an origin of their own, which is so unless its creator said otherwise.
-fn isolates_pages(sandbox: &Sandbox) -> bool {
-    let chosen = sandbox.extensions.get(EXTENSION_PAGE_ORIGIN);
-    chosen.is_none_or(|origin| origin != PAGE_ORIGIN_SHARED)
+/// Whose origin pages of a sandbox have where its address has that of all: nobody else's, unless its creator
+/// said otherwise.
+pub(crate) fn page_origin(sandbox: &Sandbox) -> PageOrigin {
+    match sandbox.extensions.get(EXTENSION_PAGE_ORIGIN) {
+        Some(origin) if origin == PAGE_ORIGIN_SHARED => PageOrigin::Shared,
+        _ => PageOrigin::Isolated,
+    }
+}
+
+impl Destination {
+    pub(crate) fn new(sandbox: Arc<Sandbox>, request: Head<'_>) -> Self {
+        let renews = sandbox.renew_on_access.is_some() && !proxy::skips_renewal(request);
+        Self { sandbox, renews }
+    }
 }
 
 impl Sandboxes for Ingress {
@@ -99,7 +126,7 @@ impl Sandboxes for Ingress {
 
     fn route(&self, request: Head<'_>, peer: Peer) -> Result<Routed<Destination>, Error> {
         let route = Route::parse(request.target()).map_err(Error::Route)?;
-        let sandbox = self.service.get(&route.id)?;
+        let sandbox = self.find(&route.id)?;
         let token = sandbox.access_token.expose_secret();
         if let Some(redirect) = browser_link::redirect(request, peer, &route, token) {
             return Ok(Routed::Respond(redirect));
@@ -107,11 +134,11 @@ impl Sandboxes for Ingress {
         if !proxy::shows_token(request, token) && !self.shows_api_key(request, peer) {
             return Err(Error::Unauthorized(sandbox.id.clone()));
         }
-        let renews = sandbox.renew_on_access.is_some() && !proxy::skips_renewal(request);
         Ok(Routed::Forward(Forward {
             token: route.is_control().then(|| sandbox.access_token.clone()),
-            isolates_pages: isolates_pages(&sandbox),
-            sandbox: Destination { sandbox, renews },
+            origin: page_origin(&sandbox),
+            until: None,
+            sandbox: Destination::new(sandbox, request),
             route,
         }))
     }
@@ -154,11 +181,6 @@ impl Sandboxes for Ingress {
     }
 
     fn observe(&self, request: &RequestRecord) {
-        self.metrics.proxied(request.outcome);
-        if let Some((status, took)) = request.response {
-            let path = request.path.as_deref();
-            let metrics = &self.metrics;
-            surface::count(metrics, &request.method, ROUTE_LABEL, status, took, path);
-        }
+        self.count(request, ROUTE_LABEL);
     }
 }

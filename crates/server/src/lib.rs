@@ -9,6 +9,7 @@ pub mod access;
 mod backends;
 mod command;
 pub mod config;
+pub mod gateway;
 pub mod http;
 pub mod ingress;
 pub mod metrics;

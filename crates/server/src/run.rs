@@ -21,6 +21,7 @@ use tokio::net::{TcpListener, TcpSocket};
 use crate::access::LastKeyRemoved;
 use crate::backends;
 use crate::config::{Config, StoreKind};
+use crate::gateway::{self, Gateway, NoApi};
 use crate::http::App;
 use crate::metrics::Metrics;
 use crate::store::{Postgres, Sqlite};
@@ -133,6 +134,8 @@ fn reload(server: &Running, reread: &Reread, level: &Level) {
 pub struct Running {
     /// Where it listens.
     pub address: SocketAddr,
+    /// Where its gateway listens, if it has one.
+    pub gateway: Option<SocketAddr>,
     /// The control plane it serves, as the server itself uses it.
     pub service: Service,
     control: ControlPlane,
@@ -163,7 +166,9 @@ impl Running {
             .await
             .map_err(Error::Lifecycle)?;
         let tasks = Tasks::new("server");
-        let app = App::new(config, control.clone(), metrics, tasks.spawner());
+        let gateway = open_gateway(config)?;
+        let told = gateway.as_ref().map(|(_, shared)| Arc::clone(shared));
+        let app = App::new(config, control.clone(), metrics, told, tasks.spawner());
         #[cfg(feature = "otlp")]
         if let Some(settings) = config.otel.settings() {
             let (app, stopping) = (app.clone(), tasks.stopping());
@@ -178,17 +183,25 @@ impl Running {
         let limits = Limits {
             idle: Some(Duration::from_secs(config.server.timeout_keep_alive)),
             head: Some(Duration::from_secs(config.server.timeout_request_head)),
-            connections: connections_max(config.server.max_connections),
+            connections: connections_max(config.server.max_connections, gateway.is_some()),
             threads: std::thread::available_parallelism().map_or(1, usize::from),
             ..Limits::default()
         };
         let ingress = app.ingress();
-        let front = app.clone().front(&config.server.cors_origins);
         let trusted = config.server.trusted_proxies();
+        let listener_address = |(listener, _): &(TcpListener, _)| listener.local_addr().ok();
+        let gateway_address = gateway.as_ref().and_then(listener_address);
+        if let Some((listener, shared)) = gateway {
+            let (sandboxes, trusted) = (Gateway::new(app.ingress(), shared), trusted.clone());
+            proxy::serve(&tasks, listener, NoApi, sandboxes, trusted, limits)
+                .map_err(io_error("starting threads for the gateway"))?;
+        }
+        let front = app.clone().front(&config.server.cors_origins);
         proxy::serve(&tasks, listener, front, ingress, trusted, limits)
             .map_err(io_error("starting threads for connections"))?;
         Ok(Self {
             address,
+            gateway: gateway_address,
             service: control.for_caller(Caller::server()),
             control,
             app,
@@ -221,13 +234,14 @@ const CONNECTIONS_MIN: u64 = 16;
 
 /// How many connections are served at once: as many as the operator set, or as this process has descriptors
 /// for. A connection takes two, its own and one into a sandbox, and a part stays for the backend and the
-/// store: whoever opens connections without end must not stop these.
-fn connections_max(chosen: u32) -> usize {
+/// store: whoever opens connections without end must not stop these. Of what is left a gateway has half.
+fn connections_max(chosen: u32, has_gateway: bool) -> usize {
     if chosen > 0 {
         return chosen as usize;
     }
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    derived_connections(limit.unwrap_or(u64::MAX))
+    let all = derived_connections(limit.unwrap_or(u64::MAX));
+    if has_gateway { all / 2 } else { all }
 }
 
 fn derived_connections(descriptors: u64) -> usize {
@@ -252,7 +266,23 @@ fn rules(config: &Config) -> Rules {
 
 /// Listens where the configuration says.
 pub fn listen(config: &Config) -> Result<TcpListener, Error> {
-    let address = config.server.address();
+    listen_at(config.server.address(), config.server.backlog)
+}
+
+/// The gateway's listener and what it shares, if the configuration wants one.
+fn open_gateway(config: &Config) -> Result<Option<(TcpListener, Arc<gateway::Shared>)>, Error> {
+    let Some(address) = gateway::address(config) else {
+        return Ok(None);
+    };
+    let listener = listen_at(address, config.server.backlog)?;
+    let own = listener
+        .local_addr()
+        .map_err(io_error("asking for the gateway's address"))?;
+    let shared = gateway::Shared::open(config, own)?;
+    Ok(Some((listener, shared)))
+}
+
+fn listen_at(address: SocketAddr, backlog: u32) -> Result<TcpListener, Error> {
     let listen = || {
         let socket = if address.is_ipv4() {
             TcpSocket::new_v4()?
@@ -262,7 +292,7 @@ pub fn listen(config: &Config) -> Result<TcpListener, Error> {
         // A restart must not wait for connections of the last run to be forgotten.
         socket.set_reuseaddr(true)?;
         socket.bind(address)?;
-        socket.listen(config.server.backlog)
+        socket.listen(backlog)
     };
     listen().map_err(|source| Error::Listen { address, source })
 }
@@ -297,6 +327,7 @@ mod tests {
         for (descriptors, connections) in [(261, 98), (1024, 384), (20_000, 7500), (10, 16)] {
             assert_eq!(derived_connections(descriptors), connections);
         }
-        assert_eq!(connections_max(7), 7);
+        assert_eq!(connections_max(7, true), 7);
+        assert_eq!(connections_max(0, true), connections_max(0, false) / 2);
     }
 }

@@ -799,6 +799,10 @@ namespace OpenSandbox.Wire
         /// <summary>Headers that every request to it must carry.</summary>
         [JsonPropertyName("headers")]
         public Dictionary<string, string>? Headers { get; set; }
+
+        /// <summary>A link that lets a browser in, where one was asked for. Good for once.</summary>
+        [JsonPropertyName("link")]
+        public string? Link { get; set; }
     }
 
     /// <summary>Which variables a session sees.</summary>

@@ -503,6 +503,8 @@ type Endpoint struct {
 	Endpoint string `json:"endpoint"`
 	// Headers that every request to it must carry.
 	Headers map[string]string `json:"headers,omitempty"`
+	// A link that lets a browser in, where one was asked for. Good for once.
+	Link string `json:"link,omitempty"`
 }
 
 // EnvPassthrough: which variables a session sees.

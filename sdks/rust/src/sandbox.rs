@@ -9,6 +9,7 @@ use api::endpoint::{EGRESS_PORT, Endpoint};
 use api::exec::PORT;
 use api::exec::isolated::IsolatedCapabilities;
 use api::exec::metrics::Metrics;
+use api::query::QueryWriter;
 use api::sandbox::{API_KEY_HEADER, MetadataPatch, Sandbox as SandboxInfo, SandboxState};
 use api::snapshot::Snapshot;
 use futures_util::Stream;
@@ -23,12 +24,12 @@ use crate::commands::Commands;
 use crate::connect::Connect;
 use crate::create::CreateSandbox;
 use crate::egress::{CredentialVault, Egress};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::event_stream;
 use crate::files::Files;
 use crate::pty::Terminals;
 use crate::sessions::Sessions;
-use crate::transport::{self, Target, insert};
+use crate::transport::{self, Target, insert, segment};
 
 /// A sandbox. Clones are the same sandbox. Dropping it does not end it: [`kill`](Self::kill) does,
 /// the end of its time, or leaving the block of [`CreateSandbox::scoped`].
@@ -198,6 +199,27 @@ impl Sandbox {
             .await
     }
 
+    /// Extension: a link by which a browser reaches one of its ports, good for once. The browser is let in
+    /// until then, or for as long as the server says. Needs a server with an ingress gateway.
+    ///
+    /// ```no_run
+    /// # async fn example(sandbox: opensandbox::Sandbox) -> opensandbox::Result<()> {
+    /// println!("Open {}", sandbox.link(8080, None).await?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn link(&self, port: u16, until: Option<Timestamp>) -> Result<String> {
+        let until = until.map(|until| until.as_second().to_string());
+        let query = QueryWriter::new()
+            .pair("link", "true")
+            .optional("expires", until.as_deref());
+        let path = format!("/sandboxes/{}/endpoints/{port}", segment(self.id())?);
+        let request = self.client().target().get(path).query(query.finish());
+        let answer: Endpoint = request.json_answer().await?;
+        let missing = || Error::InvalidArgument("the server knows no links".to_owned());
+        answer.link.ok_or_else(missing)
+    }
+
     /// The URL of one of its ports, and the headers to send.
     pub async fn url(&self, port: u16) -> Result<(String, HeaderMap)> {
         let target = self.target(port).await?;
@@ -300,7 +322,9 @@ impl Sandbox {
     }
 
     async fn target(&self, port: u16) -> Result<Target> {
-        let Endpoint { endpoint, headers } = self.endpoint(port).await?;
+        let Endpoint {
+            endpoint, headers, ..
+        } = self.endpoint(port).await?;
         let transport = Arc::clone(&self.client().target().transport);
         let config = &transport.config;
         let mut all = HeaderMap::new();

@@ -481,6 +481,8 @@ export interface Endpoint {
   endpoint: string;
   /** Headers that every request to it must carry. */
   headers?: Record<string, string> | null;
+  /** A link that lets a browser in, where one was asked for. Good for once. */
+  link?: string | null;
 }
 
 /** Which variables a session sees. */

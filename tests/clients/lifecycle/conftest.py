@@ -6,6 +6,7 @@ The same tests run for the asynchronous and the synchronous client: the `client`
 which one it is, and `done` waits for an answer where there is something to wait for.
 """
 
+import contextlib
 import http.client
 import inspect
 import json
@@ -88,8 +89,9 @@ def delete_all(port):
         assert status in (204, 404), body
 
 
-@pytest.fixture(scope="session")
-def server():
+@contextlib.contextmanager
+def serving(more=""):
+    """A server with these sections besides the usual ones, until the end of the block."""
     if os.geteuid() != 0:
         message = "these tests make real sandboxes and need root: sudo make test"
         if os.environ.get("CI") == "true":
@@ -112,7 +114,7 @@ def server():
         f'[server]\nhost = "127.0.0.1"\nport = {port}\napi_key = "{API_KEY}"\n'
         f'[runtime]\ntype = "{BACKEND}"\n{sections[BACKEND]}'
         f'[store]\npath = "{home}/osb.db"\n'
-        f'[storage]\nallowed_host_paths = ["{shared}"]\n'
+        f'[storage]\nallowed_host_paths = ["{shared}"]\n{more}'
     )
     notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     notify.bind(str(home / "notify"))
@@ -137,6 +139,12 @@ def server():
     print(log.read_text()[-4000:])
     shutil.rmtree(home, ignore_errors=True)
     assert code == 0, f"the server ended with {code}"
+
+
+@pytest.fixture(scope="session")
+def server():
+    with serving() as server:
+        yield server
 
 
 class Client:

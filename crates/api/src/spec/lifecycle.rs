@@ -243,6 +243,16 @@ fn endpoints() -> Vec<Operation> {
             COUNT,
             "Sign the route until then, in Unix seconds.",
         )
+        .query(
+            "scope",
+            Shape::Text,
+            "What the signature is for: port or sandbox.",
+        )
+        .query(
+            "link",
+            Shape::Flag,
+            "Answer a link for a browser, too; expires is its end then.",
+        )
         .answers_json(
             200,
             "Where, and with which headers.",

@@ -116,6 +116,8 @@ pub enum Command {
     Logs(exec::Logs),
     /// Reach ports of a sandbox on this machine.
     PortForward(transfer::PortForward),
+    /// Print a link by which a browser opens a port of a sandbox.
+    Url(transfer::Url),
     /// List sandboxes.
     Ls(sandbox::List),
     /// List sandboxes that have not ended.

@@ -2,8 +2,11 @@
 
 use std::net::IpAddr;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::Args;
+
+use crate::duration;
 
 /// `osb cp`.
 #[derive(Debug, Clone, Args)]
@@ -36,6 +39,23 @@ pub struct PortForward {
     /// Address to listen on.
     #[arg(long, default_value = "127.0.0.1")]
     pub address: IpAddr,
+}
+
+/// `osb url`.
+#[derive(Debug, Clone, Args)]
+#[command(
+    after_help = "The link is good for once and for ten minutes; the browser that opens it is let in \
+                  until --for has passed. Needs a server with an ingress gateway."
+)]
+pub struct Url {
+    /// The sandbox's id.
+    pub sandbox_id: String,
+    /// The port inside.
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    pub port: u16,
+    /// How long the browser is let in, such as 30m; the server's own when left out.
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration::parse)]
+    pub lifetime: Option<Duration>,
 }
 
 /// A port here and a port there.

@@ -30,6 +30,7 @@ mod skills;
 mod snapshot;
 mod stats;
 mod template;
+mod url;
 mod vault;
 mod version;
 
@@ -58,6 +59,7 @@ pub(crate) async fn run(app: App, command: Command) -> Outcome {
         Command::Cp(args) => until_interrupted(copy::run(app, &args)).await,
         Command::Logs(args) => logs::run(app, &args).await,
         Command::PortForward(args) => forward::run(app, &args).await,
+        Command::Url(args) => url::run(app, &args).await,
         Command::Ls(args) => sandbox::list_all(app, &args).await,
         Command::Ps(args) => sandbox::list_living(app, &args).await,
         Command::Stop(args) => manage::stop(app, &args).await,

@@ -176,13 +176,13 @@ redis.enabled = false
     let read = problems(config, &[]).unwrap();
     assert_eq!((read.docker.pids_limit, read.server.port), (10, 8090));
     let problem = problems(
-        "[tenants]\nprovider = 'file'\n[ingress]\nmode = 'gateway'\n",
+        "[tenants]\nprovider = 'file'\n[renew_intent]\nredis.enabled = true\n",
         &[],
     )
     .unwrap_err();
     for expected in [
         "FILE line 1: tenants is not supported: there is one tenant",
-        "FILE line 4: ingress.mode is not supported: endpoints go through",
+        "FILE line 4: renew_intent.redis.enabled is not supported: renewals are kept",
     ] {
         assert!(problem.contains(expected), "{expected} not in {problem}");
     }
@@ -258,4 +258,70 @@ fn an_export_needs_a_collector() {
 fn an_export_that_was_not_built_in_is_refused() {
     let problem = problems("[otel]\nenabled = true\n", &[]).unwrap_err();
     assert!(problem.contains("--features otlp"), "{problem}");
+}
+
+#[test]
+fn the_gateway_is_checked() {
+    let gateway = |rest: &str| problems(&format!("[ingress]\nmode = 'gateway'\n{rest}"), &[]);
+    let key = "{ key_id = 'a', key = 'c2VjcmV0' }";
+    for right in [
+        "".to_owned(),
+        "gateway.address = 'gateway.example:28888'\ngateway.route.mode = 'uri'".to_owned(),
+        "gateway.address = 'https://*.sandboxes.example'\ngateway.route.mode = 'wildcard'"
+            .to_owned(),
+        format!("secure_access.keys = [{key}]"),
+        format!("secure_access.active_key = 'a'\nsecure_access.keys = [{key}]"),
+    ] {
+        gateway(&right).unwrap_or_else(|problem| panic!("{right}: {problem}"));
+    }
+    let other = "{ key_id = 'b', key = 'c2VjcmV0' }";
+    for (wrong, expected) in [
+        (
+            "gateway.host = 'x'".to_owned(),
+            "ingress.gateway.host must be",
+        ),
+        (
+            "gateway.route.mode = 'wildcard'".to_owned(),
+            "needs ingress.gateway.address",
+        ),
+        (
+            "gateway.address = '*.a.example'".to_owned(),
+            "ingress.gateway.address",
+        ),
+        (
+            "gateway.address = 'a/b'".to_owned(),
+            "ingress.gateway.address",
+        ),
+        (
+            "gateway.address = 'http://a'".to_owned(),
+            "ingress.gateway.address",
+        ),
+        (
+            "secure_access.active_key = 'a'".to_owned(),
+            "there are no keys",
+        ),
+        (
+            format!("secure_access.keys = [{key}, {other}]"),
+            "active_key must name",
+        ),
+        (
+            format!("secure_access.active_key = 'c'\nsecure_access.keys = [{key}]"),
+            "one of the keys",
+        ),
+        (
+            format!("secure_access.active_key = 'a'\nsecure_access.keys = [{key}, {key}]"),
+            "be there once",
+        ),
+        (
+            "secure_access.keys = [{ key_id = 'A', key = 'c2VjcmV0' }]".to_owned(),
+            "one of 0-9 and a-z",
+        ),
+        (
+            "secure_access.keys = [{ key_id = 'a', key = '?' }]".to_owned(),
+            "must be base64",
+        ),
+    ] {
+        let problem = gateway(&wrong).unwrap_err();
+        assert!(problem.contains(expected), "{wrong}: {problem}");
+    }
 }

@@ -33,7 +33,6 @@ const NO_LOG_FILES: &str =
 const NO_TENANTS: &str = "there is one tenant; give each user a named key in server.api_keys";
 const NO_REDIS: &str = "renewals are kept in the store; no Redis is needed";
 const NO_CLUSTER: &str = "there is no Kubernetes backend yet";
-const NO_GATEWAY: &str = "endpoints go through this server's own proxy";
 const NO_EGRESS: &str =
     "outbound policies by target are not enforced yet, and requests with such rules are refused";
 const NO_POOL: &str = "the store needs few connections, and their number and patience are fixed";
@@ -73,9 +72,6 @@ pub const WITHOUT_MEANING: &[WithoutMeaning] = &[
     unused("docker.publish_host", NO_PORTS),
     refused("kubernetes", NO_CLUSTER),
     refused("agent_sandbox", NO_CLUSTER),
-    only("ingress.mode", "direct", NO_GATEWAY),
-    refused("ingress.gateway", NO_GATEWAY),
-    refused("ingress.secure_access", NO_GATEWAY),
     unused(
         "storage.ossfs_mount_root",
         "requests with an ossfs volume are refused",

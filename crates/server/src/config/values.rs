@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use daemon::config::{Described, Key, Problems, Setting, TomlValue};
+use daemon::config::{Problems, TomlValue};
 use serde::Deserialize;
 
 /// Where sandboxes are made.
@@ -93,24 +93,31 @@ impl ApiKey {
     }
 }
 
+/// A setting that is one value.
 macro_rules! leaf {
     ($type:ty, $kind:literal, $show:expr) => {
-        impl Setting for $type {
+        impl ::daemon::config::Setting for $type {
             const KIND: &'static str = $kind;
 
-            fn show(&self) -> Option<TomlValue> {
-                let show: fn(&Self) -> TomlValue = $show;
+            fn show(&self) -> Option<::daemon::config::TomlValue> {
+                let show: fn(&Self) -> ::daemon::config::TomlValue = $show;
                 Some(show(self))
             }
         }
 
-        impl Described for $type {
-            fn describe(&self, path: String, docs: &'static [&'static str], keys: &mut Vec<Key>) {
-                Key::add(self, path, docs, keys);
+        impl ::daemon::config::Described for $type {
+            fn describe(
+                &self,
+                path: String,
+                docs: &'static [&'static str],
+                keys: &mut Vec<::daemon::config::Key>,
+            ) {
+                ::daemon::config::Key::add(self, path, docs, keys);
             }
         }
     };
 }
+pub(super) use leaf;
 
 leaf!(RuntimeKind, "embedded, docker or kubernetes", |kind| kind
     .name()

@@ -1,5 +1,5 @@
-//! Endpoints: where a port of a sandbox is reached from outside. Always through this server's
-//! own proxy, with the sandbox's token as a header to send along.
+//! Endpoints: where a port of a sandbox is reached from outside, and with which headers. Through the
+//! gateway where there is one, else through this server's own proxy.
 
 use std::collections::BTreeMap;
 
@@ -12,12 +12,23 @@ use axum::Json;
 use axum::extract::{OriginalUri, Path, State};
 use http::uri::Authority;
 use http::{HeaderMap, header};
+use lifecycle::Sandbox;
 use secrecy::ExposeSecret as _;
 
 use super::audit::CallerService;
 use super::extract::{OfSandbox, RawQuery};
 use super::{App, Error};
+use crate::gateway::Asked;
 use crate::ingress;
+
+/// What a client asks besides the port.
+#[derive(Debug, Default)]
+struct Wishes {
+    use_server_proxy: bool,
+    expires: Option<u64>,
+    is_for_all_ports: Option<bool>,
+    link: bool,
+}
 
 /// `GET /sandboxes/{id}/endpoints/{port}`
 pub(super) async fn get(
@@ -29,43 +40,107 @@ pub(super) async fn get(
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
 ) -> Result<Json<Endpoint>, Error> {
-    check_query(&query)?;
+    let wishes = wishes(&query)?;
+    let gateway = app.gateway().filter(|_| !wishes.use_server_proxy);
+    wishes.check(gateway.is_some())?;
     let port = parse_port(&port)?;
     // The published clients take whatever fails here as the end, and show it; what they are told by the proxy
     // instead they try again until their time is over. So a sandbox that cannot be used says so here, and one
     // that needs longer than clients wait has an endpoint all the same: requests sent there go on waiting.
     let sandbox = service.wait_connectable(&id, ingress::READY_WAIT).await?;
-    let token = sandbox.access_token.expose_secret().to_owned();
     let host = host(app.0.rules.eip.as_deref(), &headers)?;
+    if let Some(gateway) = gateway {
+        let told = gateway.endpoint(&Asked {
+            sandbox: &sandbox,
+            port,
+            host: &host,
+            expires: wishes.expires,
+            is_for_all_ports: wishes.is_for_all_ports,
+            link: wishes.link,
+        });
+        return Ok(Json(told?));
+    }
     let mount = if uri.path().starts_with("/v1/") {
         "/v1"
     } else {
         ""
     };
+    Ok(Json(Endpoint {
+        endpoint: format!("{host}{mount}/sandboxes/{id}/proxy/{port}"),
+        headers: Some(headers_for(&sandbox)),
+        link: None,
+    }))
+}
+
+/// What lets a client of the server's own paths in.
+fn headers_for(sandbox: &Sandbox) -> BTreeMap<String, String> {
+    let token = sandbox.access_token.expose_secret().to_owned();
     let mut headers = BTreeMap::from([(ACCESS_TOKEN_HEADER.to_owned(), token.clone())]);
     if sandbox.secure_access {
         headers.insert(SECURE_ACCESS_HEADER.to_owned(), token);
     }
-    Ok(Json(Endpoint {
-        endpoint: format!("{host}{mount}/sandboxes/{id}/proxy/{port}"),
-        headers: Some(headers),
-    }))
+    headers
 }
 
-/// `use_server_proxy` asks for what is always done. Signed routes need a gateway.
-fn check_query(query: &str) -> Result<(), Error> {
+fn wishes(query: &str) -> Result<Wishes, Error> {
     let query = Query::parse(query).map_err(|problem| Error::query(vec![problem]))?;
     let mut problems = Problems::new();
-    query.flag("use_server_proxy", &mut problems);
-    let expires = query.number("expires", 0..=u64::MAX, &mut problems);
-    problems.into_result(()).map_err(Error::query)?;
-    match expires {
-        None => Ok(()),
-        Some(_) => Err(Error::BadRequest {
-            code: ErrorCode::SandboxApiNotSupported,
-            message: "expires: signed endpoints need an ingress gateway, and there is none"
-                .to_owned(),
-        }),
+    let wishes = Wishes {
+        use_server_proxy: query.flag("use_server_proxy", &mut problems) == Some(true),
+        expires: query.number("expires", 0..=u64::MAX, &mut problems),
+        link: query.flag("link", &mut problems) == Some(true),
+        is_for_all_ports: match query.first("scope") {
+            None => None,
+            Some("port") => Some(false),
+            Some("sandbox") => Some(true),
+            Some(_) => {
+                problems.add("scope", "is neither port nor sandbox");
+                None
+            }
+        },
+    };
+    if wishes.is_for_all_ports.is_some() && wishes.expires.is_none() {
+        problems.add("scope", "is for a signed route, which needs expires");
+    }
+    if wishes.is_for_all_ports.is_some() && wishes.link {
+        problems.add(
+            "scope",
+            "cannot be chosen for a link, which is for one port",
+        );
+    }
+    problems.into_result(wishes).map_err(Error::query)
+}
+
+impl Wishes {
+    /// The server's own paths know no signatures and no host names.
+    fn check(&self, has_gateway: bool) -> Result<(), Error> {
+        let refuse = |code, message: &str| {
+            let message = message.to_owned();
+            Err(Error::BadRequest { code, message })
+        };
+        match self {
+            Self {
+                expires: Some(_),
+                use_server_proxy: true,
+                ..
+            } => refuse(
+                ErrorCode::SandboxInvalidParameter,
+                "expires: routes through the server's own proxy are not signed; leave out \
+                 use_server_proxy",
+            ),
+            Self {
+                expires: Some(_), ..
+            } if !has_gateway => refuse(
+                ErrorCode::SandboxApiNotSupported,
+                "expires: signed endpoints need an ingress gateway; set ingress.mode = \"gateway\"",
+            ),
+            Self { link: true, .. } if !has_gateway => refuse(
+                ErrorCode::SandboxApiNotSupported,
+                "link: pages get host names of their own from the ingress gateway; set \
+                 ingress.mode = \"gateway\"",
+            ),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -4,6 +4,8 @@
 //! for the client; where the cause may name paths or other insides of the host it goes to the log
 //! only, under the request id.
 
+pub(super) mod gateway;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,6 +22,7 @@ use proxy::RequestId;
 
 use super::body;
 use crate::access::Denied;
+use crate::gateway::NotTold;
 use crate::ingress;
 
 /// Why a request failed.
@@ -59,6 +62,9 @@ pub enum Error {
         /// Why, and what to do.
         message: String,
     },
+    /// The gateway cannot be told of as asked.
+    #[error(transparent)]
+    NotTold(#[from] NotTold),
     /// What the path or body names does not exist.
     #[error("{message}")]
     NoSuch {
@@ -189,6 +195,7 @@ impl Error {
             }
             Self::Body(body::Error::Broken(_)) => Answer::new(400, Code::ValidationFailed, message),
             Self::BadRequest { code, .. } => Answer::new(400, *code, message),
+            Self::NotTold(_) => Answer::new(400, Code::SandboxInvalidParameter, message),
             Self::NoSuch { code, .. } => Answer::new(404, *code, message),
             Self::NotSupported { code, .. } => Answer::new(501, *code, message),
             Self::Panicked(_) => Answer::new(500, Code::SandboxInternalError, message),

@@ -6,6 +6,7 @@ mod access;
 mod browser;
 mod clients;
 mod ended;
+mod gateway;
 mod inventory;
 mod monitoring;
 mod operations;

@@ -813,10 +813,12 @@ class Endpoint(Wire):
 
     endpoint: str  # `host[:port][/path]`, without a scheme.
     headers: dict[str, str] | None = None  # Headers that every request to it must carry.
+    link: str | None = None  # A link that lets a browser in, where one was asked for. Good for once.
 
     _fields = (
         ("endpoint", "endpoint", None, True),
         ("headers", "headers", None, False),
+        ("link", "link", None, False),
     )
 
 

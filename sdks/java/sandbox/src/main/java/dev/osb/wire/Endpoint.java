@@ -10,14 +10,16 @@ import java.util.Map;
  *
  * @param endpoint <code>host[:port][/path]</code>, without a scheme.
  * @param headers Headers that every request to it must carry. (may be null)
+ * @param link A link that lets a browser in, where one was asked for. Good for once. (may be null)
  */
-public record Endpoint(String endpoint, Map<String, String> headers) implements WireType {
+public record Endpoint(String endpoint, Map<String, String> headers, String link) implements WireType {
     /** Reads what {@link Json#parse} gives. */
     public static Endpoint fromJson(Object json) {
         Fields fields = new Fields(json, "Endpoint");
         return new Endpoint(
             fields.required("endpoint", Fields::text),
-            fields.optional("headers", value -> Fields.map(value, Fields::text)));
+            fields.optional("headers", value -> Fields.map(value, Fields::text)),
+            fields.optional("link", Fields::text));
     }
 
     @Override
@@ -25,6 +27,7 @@ public record Endpoint(String endpoint, Map<String, String> headers) implements 
         Map<String, Object> json = new LinkedHashMap<>();
         Fields.put(json, "endpoint", endpoint);
         Fields.put(json, "headers", headers);
+        Fields.put(json, "link", link);
         return json;
     }
 }
