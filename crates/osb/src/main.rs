@@ -12,6 +12,7 @@ fn main() -> ExitCode {
     let arguments: Vec<OsString> = std::env::args_os().collect();
     match program(&arguments) {
         Program::Spawner => runtime::spawner::main(),
+        Program::Gate => runtime::gate::main(arguments.into_iter().skip(2)),
         Program::Server { skip } => {
             let name = OsString::from("osb server");
             server::main(std::iter::once(name).chain(arguments.into_iter().skip(skip)))
@@ -32,6 +33,8 @@ fn main() -> ExitCode {
 enum Program {
     /// Makes sandboxes for a server; started by it and by nobody else.
     Spawner,
+    /// Carries what sandboxes with a network policy may reach; started by a server and by nobody else.
+    Gate,
     /// The server; `skip` arguments are not for it.
     Server { skip: usize },
     /// The MCP server; `skip` arguments are not for it.
@@ -54,6 +57,7 @@ fn program(arguments: &[OsString]) -> Program {
     }
     match arguments.get(1).and_then(|argument| argument.to_str()) {
         Some("spawner") => Program::Spawner,
+        Some("egress-gate") => Program::Gate,
         Some("doctor") => Program::Doctor,
         Some("server") => Program::Server { skip: 2 },
         Some("mcp") => Program::Mcp { skip: 2 },
@@ -69,6 +73,8 @@ mod tests {
     fn the_name_or_the_first_argument_decides() {
         let of = |words: &[&str]| program(&words.iter().map(OsString::from).collect::<Vec<_>>());
         assert_eq!(of(&["osb", "spawner"]), Program::Spawner);
+        assert_eq!(of(&["osb", "egress-gate", "{}"]), Program::Gate);
+        assert_eq!(of(&["osb", "egress", "get"]), Program::Cli);
         assert_eq!(
             of(&["/usr/bin/osb", "server", "--check"]),
             Program::Server { skip: 2 }

@@ -36,6 +36,10 @@ fn main() {
     if std::env::args().nth(1).as_deref() == Some("spawner") {
         runtime::spawner::main();
     }
+    if std::env::args().nth(1).as_deref() == Some("egress-gate") {
+        let _ = runtime::gate::main(std::env::args_os().skip(2));
+        return;
+    }
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build();

@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::egress::policy::EgressPolicy;
 use api::error_chain;
 use api::id::{SandboxId, SnapshotId};
 use async_trait::async_trait;
@@ -24,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, Layout};
+use crate::gate::Gate;
 use crate::net::{DialError, Pool};
 use crate::sandbox::build::{LOG_FILE, failed};
 use crate::sandbox::create::{create, image_error};
@@ -31,7 +33,7 @@ use crate::sandbox::disk_image;
 use crate::sandbox::log_follow::LogFollower;
 use crate::sandbox::recover::{self, Scan};
 use crate::sandbox::skeleton::Skeletons;
-use crate::sandbox::{Sandbox, State, logs, removal, snapshot, volume};
+use crate::sandbox::{Sandbox, State, logs, policy, removal, snapshot, volume};
 use crate::spawner::Spawner;
 use crate::{cgroup, image, lock, program};
 
@@ -68,6 +70,8 @@ pub(crate) struct Shared {
     pub(crate) pool: Pool,
     pub(crate) tree: cgroup::Tree,
     pub(crate) spawner: Spawner,
+    /// What carries the traffic of sandboxes with a policy; `None` where it does not start.
+    pub(crate) gate: Option<Gate>,
     /// execd, sealed.
     pub(crate) program: OwnedFd,
     pub(crate) skeletons: Skeletons,
@@ -101,12 +105,14 @@ impl Embedded {
             .await
             .map_err(|error| Error::Internal(format!("opening the backend panicked: {error}")))??;
         let (spawner, arguments) = config.spawner.clone();
+        let gate = open_gate(&config, &ready).await;
         let shared = Arc::new(Shared {
             images: ready.images,
             pool: ready.pool,
             tree: ready.tree,
             program: ready.program,
             spawner: Spawner::new(spawner, arguments),
+            gate,
             skeletons: Skeletons::default(),
             disk_images: disk_image::DiskImages::find(),
             tasks: TaskTracker::new(),
@@ -183,6 +189,27 @@ fn make_ready(config: &Config, layout: &Layout) -> Result<Ready, Error> {
         program,
         found,
     })
+}
+
+/// Has the egress gate running. A machine where it cannot run has sandboxes all the same: those with rules
+/// are refused.
+async fn open_gate(config: &Config, ready: &Ready) -> Option<Gate> {
+    let entry = |(slot, id, policy): (u32, SandboxId, EgressPolicy)| egress::control::Entry {
+        address: ready.pool.address_of(slot).into(),
+        id: id.to_string(),
+        policy,
+    };
+    let entries = ready.found.gated().into_iter().map(entry).collect();
+    match Gate::open(config, entries).await {
+        Ok((gate, namespace)) => {
+            ready.pool.lead_to(namespace);
+            Some(gate)
+        }
+        Err(error) => {
+            tracing::warn!(error = %error_chain(&error), "network policies with rules are refused");
+            None
+        }
+    }
 }
 
 fn make_directories(layout: &Layout) -> std::io::Result<()> {
@@ -267,7 +294,7 @@ impl Backend for Embedded {
             pause: self.shared.tree.capabilities().freezer,
             snapshot: true,
             network_none: true,
-            network_rules: false,
+            network_rules: self.shared.gate.is_some(),
             disk_limit: self.shared.disk_images.is_ok(),
             gpu: false,
             foreign_platform: false,
@@ -371,6 +398,15 @@ impl Backend for Embedded {
 
     async fn inspect(&self, id: &SandboxId) -> Result<SandboxDetails, Error> {
         Ok(self.shared.sandboxes.get(id)?.observe())
+    }
+
+    async fn network_policy(&self, id: &SandboxId) -> Result<EgressPolicy, Error> {
+        let sandbox = self.shared.sandboxes.get(id)?;
+        Ok(policy::of(&sandbox))
+    }
+
+    async fn set_network_policy(&self, id: &SandboxId, policy: &EgressPolicy) -> Result<(), Error> {
+        policy::set(&self.shared, id, policy).await
     }
 
     async fn connect(

@@ -17,6 +17,10 @@ pub struct Config {
     pub execd: PathBuf,
     /// The program that is the spawner, and its arguments.
     pub spawner: (PathBuf, Vec<OsString>),
+    /// The program that is the egress gate, and its arguments.
+    pub gate: (PathBuf, Vec<OsString>),
+    /// What holds for all sandboxes that have a network policy.
+    pub egress: Egress,
     /// The port execd also listens on inside the sandbox's own network; 0 is none.
     pub execd_port: u16,
     /// Registries, mirrors and what a pull may cost.
@@ -47,6 +51,15 @@ pub const DEFAULT_LIMITS: Limits = Limits {
     gpus: None,
 };
 
+/// An operator's word on what sandboxes reach.
+#[derive(Debug, Clone, Default)]
+pub struct Egress {
+    /// Rules that stand before those of every policy.
+    pub always: egress::judge::Always,
+    /// Private networks that sandboxes may reach; ranges only.
+    pub private: Vec<api::egress::policy::Target>,
+}
+
 /// Who root in a sandbox is in a directory of the host that it mounts. The other users of the
 /// sandbox are ids there that no account of the host has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -73,6 +86,11 @@ impl Config {
                 PathBuf::from("/proc/self/exe"),
                 vec![OsString::from("spawner")],
             ),
+            gate: (
+                PathBuf::from("/proc/self/exe"),
+                vec![OsString::from("egress-gate")],
+            ),
+            egress: Egress::default(),
             execd_port: api::exec::PORT,
             images: image::Config::default(),
             network: net::Config::new(&data_dir),
@@ -115,6 +133,7 @@ impl Config {
 /// Where things are under the data directory.
 ///
 /// ```text
+/// egress.sock        where the egress gate is told of sandboxes
 /// lock               held by the one server that uses the directory
 /// images/            see `image`
 /// sandboxes/<id>/    one sandbox: record.json, process.json, control.sock, log, exit, rw/

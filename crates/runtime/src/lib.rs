@@ -7,6 +7,7 @@ mod backend;
 pub mod cgroup;
 mod config;
 pub mod doctor;
+pub mod gate;
 pub mod image;
 mod init;
 mod inventory;
@@ -19,4 +20,4 @@ pub mod spawner;
 mod sys;
 
 pub use backend::Embedded;
-pub use config::{Config, DEFAULT_LIMITS, HostPathRoot};
+pub use config::{Config, DEFAULT_LIMITS, Egress, HostPathRoot};

@@ -197,12 +197,12 @@ async def test_errors_are_typed(client):
     assert wrong.value.status_code in (400, 422)
 
 
-async def test_a_policy_nobody_would_enforce_is_refused(client):
+async def test_a_policy_that_nobody_could_enforce_is_refused(client):
     from opensandbox.models.sandboxes import NetworkPolicy, NetworkRule
 
     with pytest.raises(SandboxApiException) as refused:
         await client.create(network_policy=NetworkPolicy(
-            default_action="deny", egress=[NetworkRule(action="allow", target="example.com")]
+            default_action="deny", egress=[NetworkRule(action="allow", target="https://example.com")]
         ))
     assert 400 <= refused.value.status_code < 502 and refused.value.status_code != 202
 

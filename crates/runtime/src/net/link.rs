@@ -4,7 +4,7 @@
 //! veth's first packet would otherwise wait for, and sometimes lose, an ARP exchange, and a
 //! sandbox could answer for others.
 
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 
 use super::netlink::{Attributes, Batch, CREATE, DUMP, EXCL, NetlinkError, REPLACE, Socket};
@@ -359,6 +359,36 @@ pub(super) fn addresses(socket: &Socket) -> Result<Vec<Route>, NetlinkError> {
         }
     }
     Ok(found)
+}
+
+/// Whether packets to an address end on this host, or on many at once.
+pub(super) fn is_local(socket: &Socket, address: IpAddr) -> Result<bool, NetlinkError> {
+    let (family, length, octets) = match address {
+        IpAddr::V4(v4) => (AF_INET, 32, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (AF_INET6, 128, v6.octets().to_vec()),
+    };
+    let mut header = vec![family, length, 0, 0, 0, 0, 0, 0];
+    header.extend_from_slice(&0_u32.to_ne_bytes());
+    let mut batch = Batch::default();
+    batch.push("looking up a route", RTM_GETROUTE, 0, &header, |a| {
+        a.bytes(RTA_DST, &octets);
+    });
+    let answer = socket.ask(&batch)?;
+    Ok(answer.get(7) != Some(&TYPE_UNICAST))
+}
+
+/// Gives the namespace's loopback an address, and brings it up.
+pub(super) fn own_address(socket: &Socket, address: Ipv4Addr) -> Result<(), NetlinkError> {
+    let mut batch = Batch::default();
+    push_loopback_up(&mut batch);
+    let mut header = vec![AF_INET, 32, 0, SCOPE_UNIVERSE];
+    header.extend_from_slice(&LOOPBACK_INDEX.to_ne_bytes());
+    let flags = CREATE | REPLACE;
+    batch.push("giving lo an address", RTM_NEWADDR, flags, &header, |a| {
+        a.bytes(IFA_LOCAL, &address.octets());
+        a.bytes(IFA_ADDRESS, &address.octets());
+    });
+    socket.send(batch)
 }
 
 /// The size of packet that leaves the host by its default route; Ethernet's when it has none.

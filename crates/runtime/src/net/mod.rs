@@ -13,13 +13,15 @@
 //! the inner end, cannot touch it.
 //!
 //! Not here: which sandbox holds which slot (the caller keeps the index in the sandbox's own
-//! record and names the indexes in use to [`Pool::open`]), and any policy by domain name.
+//! record and names the indexes in use to [`Pool::open`]), and any policy by domain name: sandboxes
+//! that have one lead to the egress gate, whose namespace is made in `gate`.
 
 mod address;
 mod claim;
 mod dial;
 mod dns;
 mod firewall;
+pub(crate) mod gate;
 mod link;
 mod netlink;
 mod nftables;
@@ -32,7 +34,7 @@ use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 
-use api::egress::policy::EgressPolicy;
+use api::egress::policy::{EgressPolicy, PolicyMode};
 use lifecycle::backend;
 use serde::{Deserialize, Serialize};
 
@@ -65,6 +67,8 @@ pub struct Config {
     pub owner: PathBuf,
     /// Slots with a way outside that are kept ready.
     pub ready_outside: usize,
+    /// Slots that lead to the egress gate that are kept ready.
+    pub ready_gated: usize,
     /// Slots without one that are kept ready.
     pub ready_none: usize,
     /// Nameservers for the sandboxes in place of the host's own.
@@ -91,6 +95,7 @@ impl Config {
             owner: data_dir.into(),
             // A burst of 32 creations finds its slots ready; each costs about 0.4 MiB.
             ready_outside: 32,
+            ready_gated: 8,
             ready_none: 4,
             nameservers: None,
         }
@@ -111,13 +116,19 @@ impl Config {
 pub enum Network {
     /// The outside through NAT; not other sandboxes, the host's services or link-local addresses.
     Outside,
+    /// The egress gate and nothing else: what the gate does not carry does not pass.
+    Gated,
     /// Nothing but its own loopback.
     None,
 }
 
 impl Network {
-    /// The network that a policy asks for. One with rules is refused: nothing here would enforce them.
-    pub(crate) fn of_policy(policy: &EgressPolicy) -> Result<Self, backend::Error> {
+    /// The network that a policy asks for. Without a gate, one with rules is refused: nothing else would
+    /// enforce them.
+    pub(crate) fn of_policy(policy: &EgressPolicy, has_gate: bool) -> Result<Self, backend::Error> {
+        if has_gate && policy.mode() == PolicyMode::Enforcing {
+            return Ok(Self::Gated);
+        }
         Ok(match backend::all_or_nothing("embedded", policy)? {
             true => Self::Outside,
             false => Self::None,
@@ -142,6 +153,8 @@ pub struct Slot {
     /// The network namespace: `lo` is up, and with [`Network::Outside`] `eth0` has its address
     /// and a default route. Owned by `user`.
     pub net: OwnedFd,
+    /// What it leads to.
+    pub network: Network,
     /// The address of `eth0`; `None` with [`Network::None`].
     pub address: Option<Ipv4Addr>,
 }
@@ -173,6 +186,19 @@ impl Error {
         Self::Kernel {
             action: action.into(),
             source: source.into(),
+        }
+    }
+}
+
+/// Where the egress gate looks names up: at these nameservers, or at the host's own.
+pub(crate) fn dns_upstreams(nameservers: Option<Vec<Ipv4Addr>>) -> egress::Upstreams {
+    match nameservers {
+        None => dns::host_upstreams(),
+        Some(nameservers) => {
+            let port = dns::PORT;
+            let addresses = nameservers.into_iter().map(|it| (it, port).into());
+            let addresses: Vec<std::net::SocketAddr> = addresses.collect();
+            std::sync::Arc::new(move || addresses.clone())
         }
     }
 }

@@ -216,6 +216,20 @@ impl Socket {
         }
     }
 
+    /// Sends one question and returns the body of the one answer.
+    pub(super) fn ask(&self, batch: &Batch) -> Result<Vec<u8>, NetlinkError> {
+        self.send_bytes(&batch.bytes)?;
+        let label = batch.labels[0];
+        let refused = |errno| NetlinkError { label, errno };
+        let answer = self.receive()?.into_iter().next();
+        match answer.ok_or(refused(Errno::BADMSG))? {
+            message if message.kind == ERROR => {
+                Err(refused(message.errno().unwrap_or(Errno::BADMSG)))
+            }
+            message => Ok(message.body),
+        }
+    }
+
     /// Sends one dump request and returns the bodies of the answers.
     pub(super) fn dump(&self, batch: &Batch) -> Result<Vec<Vec<u8>>, NetlinkError> {
         self.send_bytes(&batch.bytes)?;
@@ -253,6 +267,15 @@ impl Socket {
     }
 }
 
+/// A socket that hears of every interface that comes, goes or changes in its namespace.
+pub(super) fn link_events() -> io::Result<OwnedFd> {
+    const LINK_GROUP: u32 = 1;
+    let socket = Socket::open(Family::Route)?;
+    let address = rustix::net::netlink::SocketAddrNetlink::new(0, LINK_GROUP);
+    rustix::net::bind(&socket.0, &address)?;
+    Ok(socket.0)
+}
+
 /// Hears of every interface that comes, goes or changes.
 #[cfg(test)]
 pub(super) struct LinkMonitor(Socket);
@@ -274,10 +297,7 @@ impl LinkMonitor {
 #[cfg(test)]
 impl Socket {
     pub(super) fn monitor_links(deadline: std::time::Duration) -> io::Result<LinkMonitor> {
-        const LINK_GROUP: u32 = 1;
-        let socket = Self::open(Family::Route)?;
-        let address = rustix::net::netlink::SocketAddrNetlink::new(0, LINK_GROUP);
-        rustix::net::bind(&socket.0, &address)?;
+        let socket = Self(link_events()?);
         rustix::net::sockopt::set_socket_timeout(
             &socket.0,
             rustix::net::sockopt::Timeout::Recv,

@@ -4,9 +4,19 @@
 //! firewall's. Only what the firewall uses exists here. The numbers are those of
 //! `linux/netfilter/nf_tables.h`.
 
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
 use super::netlink::{APPEND, Attributes, Batch, CREATE, DUMP, Family, Socket};
 use super::netlink::{attributes as parse_attributes, read_u32};
 use super::{Error, Ipv4Network};
+
+mod expression;
+
+use expression::{
+    compare, connection_limit_expression, connection_state, expression, fib, load, lookup, mask,
+    meta, payload, payload_to, verdict,
+};
 
 const SUBSYSTEM_NFTABLES: u16 = 10 << 8;
 const BATCH_BEGIN: u16 = 0x10;
@@ -17,6 +27,8 @@ const NEW_CHAIN: u16 = SUBSYSTEM_NFTABLES | 3;
 const GET_CHAIN: u16 = SUBSYSTEM_NFTABLES | 4;
 const NEW_RULE: u16 = SUBSYSTEM_NFTABLES | 6;
 const NEW_SET: u16 = SUBSYSTEM_NFTABLES | 9;
+const NEW_SET_ELEMENT: u16 = SUBSYSTEM_NFTABLES | 12;
+const DELETE_SET_ELEMENT: u16 = SUBSYSTEM_NFTABLES | 14;
 
 const FAMILY_INET: u8 = 1;
 const PROTOCOL_IPV4: u8 = 2;
@@ -49,9 +61,15 @@ pub(super) enum Match {
     Established,
     /// Begins a connection.
     New,
+    /// The source is in this set of addresses.
+    FromSet(&'static str),
+    /// Source and destination are in this set of pairs.
+    PairInSet(&'static str),
 }
 
 const REGISTER: u32 = 1;
+/// The first of the registers of four bytes, which are next to each other.
+const REGISTER_32: u32 = 8;
 const VERDICT_REGISTER: u32 = 0;
 const EQUAL: u32 = 0;
 const NOT_EQUAL: u32 = 1;
@@ -115,6 +133,21 @@ impl Match {
             }
             Self::Established => connection_state(rule, 0x2 | 0x4),
             Self::New => connection_state(rule, 0x8),
+            Self::FromSet(set) => {
+                Self::Protocol(PROTOCOL_IPV4).write(rule);
+                payload(rule, BASE_NETWORK, SOURCE_OFFSET, 4);
+                lookup(rule, set, REGISTER);
+            }
+            Self::PairInSet(set) => {
+                Self::Protocol(PROTOCOL_IPV4).write(rule);
+                for (register, offset) in [
+                    (REGISTER_32, SOURCE_OFFSET),
+                    (REGISTER_32 + 1, DESTINATION_OFFSET),
+                ] {
+                    payload_to(rule, register, (BASE_NETWORK, offset, 4));
+                }
+                lookup(rule, set, REGISTER_32);
+            }
         }
     }
 }
@@ -123,6 +156,34 @@ impl Match {
 pub(super) struct Ruleset {
     table: String,
     batch: Batch,
+    /// Sets so far; each has a number within the batch, and 1 is that of the connections.
+    sets: u32,
+}
+
+/// What is done with elements of a set.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SetChange {
+    Add,
+    /// Fails for all where one is not there.
+    Remove,
+}
+
+/// What the elements of a set are.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum SetShape {
+    /// One address.
+    Address,
+    /// A source and a destination.
+    Pair,
+}
+
+/// How a packet is refused.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Reject {
+    /// A TCP reset.
+    Reset,
+    /// An ICMP message that the destination is prohibited.
+    Prohibited,
 }
 
 impl Ruleset {
@@ -138,10 +199,18 @@ impl Ruleset {
         Self {
             table: table.to_owned(),
             batch,
+            sets: 1,
         }
     }
 
-    pub(super) fn apply(mut self) -> Result<(), Error> {
+    pub(super) fn apply(self) -> Result<(), Error> {
+        let socket = Socket::open(Family::Netfilter)
+            .map_err(|e| Error::kernel("opening a netfilter socket", e))?;
+        self.apply_on(&socket)
+    }
+
+    /// As [`Ruleset::apply`], in the namespace of a socket that is open.
+    pub(super) fn apply_on(mut self, socket: &Socket) -> Result<(), Error> {
         self.batch.acknowledge_last();
         self.batch.push(
             "ending the firewall batch",
@@ -150,9 +219,25 @@ impl Ruleset {
             &[0, 0, 0, 10],
             |_| {},
         );
-        let socket = Socket::open(Family::Netfilter)
-            .map_err(|e| Error::kernel("opening a netfilter socket", e))?;
         Ok(socket.send_transaction(&self.batch)?)
+    }
+
+    /// Puts elements into a set, or takes them out; each is an address or two.
+    pub(super) fn elements(&mut self, set: &str, elements: &[Vec<u8>], change: SetChange) {
+        let (kind, flags) = match change {
+            SetChange::Add => (NEW_SET_ELEMENT, CREATE),
+            SetChange::Remove => (DELETE_SET_ELEMENT, 0),
+        };
+        self.batch
+            .push("changing a firewall set", kind, flags, &HEADER, |a| {
+                a.text(1, &self.table);
+                a.text(2, set);
+                a.nest(3, |a| {
+                    for element in elements {
+                        a.nest(1, |a| a.nest(1, |a| a.bytes(1, element)));
+                    }
+                });
+            });
     }
 
     pub(super) fn table(&mut self, kind: u16) {
@@ -259,6 +344,67 @@ impl Ruleset {
         });
     }
 
+    /// A set of addresses, or of pairs of them, that [`Ruleset::elements`] fills. Its elements go after `lifetime`.
+    pub(super) fn address_set(&mut self, name: &str, shape: SetShape, lifetime: Option<Duration>) {
+        const TIMEOUT: u32 = 0x10;
+        const TYPE_IPV4_ADDRESS: u32 = 7;
+        let (kind, length) = match shape {
+            SetShape::Address => (TYPE_IPV4_ADDRESS, 4),
+            // As nft(8) names a pair, six bits a part.
+            SetShape::Pair => (TYPE_IPV4_ADDRESS << 6 | TYPE_IPV4_ADDRESS, 8),
+        };
+        self.sets += 1;
+        let id = self.sets;
+        self.batch
+            .push("making a firewall set", NEW_SET, CREATE, &HEADER, |a| {
+                a.text(1, &self.table);
+                a.text(2, name);
+                a.u32_be(3, if lifetime.is_some() { TIMEOUT } else { 0 });
+                a.u32_be(4, kind);
+                a.u32_be(5, length);
+                a.u32_be(10, id);
+                if let Some(lifetime) = lifetime {
+                    let millis = u64::try_from(lifetime.as_millis()).unwrap_or(u64::MAX);
+                    a.bytes(11, &millis.to_be_bytes());
+                }
+            });
+    }
+
+    /// Answers with a refusal: a reset of a connection, or an ICMP message.
+    pub(super) fn reject(&mut self, chain: &str, matches: &[&Match], with: Reject) {
+        const ADMINISTRATIVELY_PROHIBITED: u8 = 3;
+        self.rule(chain, matches, |rule| {
+            expression(rule, "reject", |a| match with {
+                Reject::Reset => {
+                    a.u32_be(1, 1);
+                    a.u8(2, 0);
+                }
+                Reject::Prohibited => {
+                    a.u32_be(1, 2);
+                    a.u8(2, ADMINISTRATIVELY_PROHIBITED);
+                }
+            });
+        });
+    }
+
+    /// Sends packets to another address and port; the answers seem to come from the first.
+    pub(super) fn redirect(&mut self, chain: &str, matches: &[&Match], to: (Ipv4Addr, u16)) {
+        const DESTINATION_NAT: u32 = 1;
+        const ADDRESS_REGISTER: u32 = 1;
+        const PORT_REGISTER: u32 = 2;
+        self.rule(chain, matches, |rule| {
+            Match::Protocol(PROTOCOL_IPV4).write(rule);
+            load(rule, ADDRESS_REGISTER, &to.0.octets());
+            load(rule, PORT_REGISTER, &to.1.to_be_bytes());
+            expression(rule, "nat", |a| {
+                a.u32_be(1, DESTINATION_NAT);
+                a.u32_be(2, u32::from(PROTOCOL_IPV4));
+                a.u32_be(3, ADDRESS_REGISTER);
+                a.u32_be(5, PORT_REGISTER);
+            });
+        });
+    }
+
     /// Everything from the sandboxes' addresses leaves with the host's. What goes to a resolver
     /// stays as it is, so that it can tell sandboxes apart.
     pub(super) fn masquerade(&mut self, chain: &str, network: Ipv4Network, resolvers: &str) {
@@ -325,79 +471,3 @@ pub(super) fn foreign_forward_drops(prefix: &str) -> Result<Vec<String>, Error> 
 
 /// `struct nfgenmsg`: family, version, resource.
 const HEADER: [u8; 4] = [FAMILY_INET, 0, 0, 0];
-
-fn connection_state(rule: &mut Attributes<'_>, states: u32) {
-    const KEY_STATE: u32 = 0;
-    expression(rule, "ct", |a| {
-        a.u32_be(1, REGISTER);
-        a.u32_be(2, KEY_STATE);
-    });
-    mask(rule, states.to_ne_bytes());
-    compare(rule, NOT_EQUAL, &0_u32.to_ne_bytes());
-}
-
-fn connection_limit_expression(a: &mut Attributes<'_>, limit: u32) {
-    /// Matches above the limit and not below it.
-    const INVERTED: u32 = 1;
-    a.text(1, "connlimit");
-    a.nest(2, |a| {
-        a.u32_be(1, limit);
-        a.u32_be(2, INVERTED);
-    });
-}
-
-fn expression(rule: &mut Attributes<'_>, name: &str, data: impl FnOnce(&mut Attributes<'_>)) {
-    rule.nest(1, |a| {
-        a.text(1, name);
-        a.nest(2, data);
-    });
-}
-
-fn meta(rule: &mut Attributes<'_>, key: u32) {
-    expression(rule, "meta", |a| {
-        a.u32_be(1, REGISTER);
-        a.u32_be(2, key);
-    });
-}
-
-fn compare(rule: &mut Attributes<'_>, operation: u32, value: &[u8]) {
-    expression(rule, "cmp", |a| {
-        a.u32_be(1, REGISTER);
-        a.u32_be(2, operation);
-        a.nest(3, |a| a.bytes(1, value));
-    });
-}
-
-fn payload(rule: &mut Attributes<'_>, header: u32, offset: u32, len: u32) {
-    expression(rule, "payload", |a| {
-        a.u32_be(1, REGISTER);
-        a.u32_be(2, header);
-        a.u32_be(3, offset);
-        a.u32_be(4, len);
-    });
-}
-
-fn mask(rule: &mut Attributes<'_>, mask: [u8; 4]) {
-    expression(rule, "bitwise", |a| {
-        a.u32_be(1, REGISTER);
-        a.u32_be(2, REGISTER);
-        a.u32_be(3, 4);
-        a.nest(4, |a| a.bytes(1, &mask));
-        a.nest(5, |a| a.bytes(1, &[0; 4]));
-    });
-}
-
-fn fib(rule: &mut Attributes<'_>, result: u32, flags: u32) {
-    expression(rule, "fib", |a| {
-        a.u32_be(1, REGISTER);
-        a.u32_be(2, result);
-        a.u32_be(3, flags);
-    });
-}
-
-fn verdict(rule: &mut Attributes<'_>, code: u32) {
-    expression(rule, "immediate", |a| {
-        a.u32_be(1, VERDICT_REGISTER);
-        a.nest(2, |a| a.nest(2, |a| a.u32_be(1, code)));
-    });
-}

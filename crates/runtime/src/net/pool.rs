@@ -6,6 +6,7 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -51,6 +52,7 @@ struct Inner {
 #[derive(Default)]
 struct State {
     outside: VecDeque<Slot>,
+    gated: VecDeque<Slot>,
     none: VecDeque<Slot>,
     is_closing: bool,
     /// The last refill failed; it is tried again when something changes.
@@ -153,6 +155,22 @@ impl Pool {
         made.map_err(|e| Error::kernel("making a slot", std::io::Error::other(e)))?
     }
 
+    /// From now on slots that lead to the egress gate can be taken; `namespace` is the gate's.
+    pub(crate) fn lead_to(&self, namespace: OwnedFd) {
+        self.inner.factory.lead_to(namespace);
+        self.inner.wake_refiller();
+    }
+
+    /// Whether slots can lead to a gate.
+    pub(crate) fn has_gate(&self) -> bool {
+        self.inner.factory.has_gate()
+    }
+
+    /// The address of a slot.
+    pub(crate) fn address_of(&self, index: SlotIndex) -> Ipv4Addr {
+        self.inner.config.addresses.of_slot(index)
+    }
+
     /// Gives the number of a slot back. To be called when nothing of the sandbox is left.
     pub fn release(&self, index: SlotIndex) {
         self.inner.claims.release(index);
@@ -162,6 +180,11 @@ impl Pool {
     /// What `/etc/resolv.conf` says in a sandbox with a way outside.
     pub fn resolv_conf(&self) -> &str {
         &self.inner.resolv_conf
+    }
+
+    /// The same where the gate answers for names, at the address that every sandbox calls its gateway.
+    pub(crate) fn gated_resolv_conf(&self) -> String {
+        format!("nameserver {}\n", self.inner.config.addresses.gateway())
     }
 
     /// Opens connections into sandboxes.
@@ -223,6 +246,7 @@ impl Inner {
         state.has_refill_failed = false;
         let slot = match network {
             Network::Outside => state.outside.pop_front(),
+            Network::Gated => state.gated.pop_front(),
             Network::None => state.none.pop_front(),
         };
         self.changed.notify_one();
@@ -264,6 +288,9 @@ impl Inner {
                 if state.outside.len() < self.config.ready_outside {
                     return Some(Network::Outside);
                 }
+                if self.factory.has_gate() && state.gated.len() < self.config.ready_gated {
+                    return Some(Network::Gated);
+                }
                 if state.none.len() < self.config.ready_none {
                     return Some(Network::None);
                 }
@@ -281,9 +308,10 @@ impl Inner {
             self.claims.release(slot.index);
             return;
         }
-        match slot.address {
-            Some(_) => state.outside.push_back(slot),
-            None => state.none.push_back(slot),
+        match slot.network {
+            Network::Outside => state.outside.push_back(slot),
+            Network::Gated => state.gated.push_back(slot),
+            Network::None => state.none.push_back(slot),
         }
     }
 
@@ -295,10 +323,8 @@ impl Inner {
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .take();
-        if let Some(refiller) = refiller {
-            // Gives back the slot it may be making; ends within milliseconds.
-            let _ = refiller.join();
-        }
+        // Gives back the slot it may be making; ends within milliseconds.
+        let _ = refiller.map(Thread::join);
         if let (Some(index), Ok(ours)) = (self.resolver, self.claims.ours())
             && ours == [index]
         {
@@ -323,6 +349,7 @@ impl Inner {
         state.is_closing = true;
         let ready: Vec<Slot> = std::mem::take(&mut state.outside)
             .into_iter()
+            .chain(std::mem::take(&mut state.gated))
             .chain(std::mem::take(&mut state.none))
             .collect();
         drop(state);

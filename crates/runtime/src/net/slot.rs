@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::OnceLock;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -16,6 +17,8 @@ pub(super) struct SlotFactory {
     config: Config,
     /// The namespace the host's ends are in: that of the thread that opened the pool.
     host: OwnedFd,
+    /// The namespace of the egress gate, where the other ends of [`Network::Gated`] slots are.
+    gate: OnceLock<OwnedFd>,
     mtu: u32,
     has_ipv6: bool,
 }
@@ -50,6 +53,7 @@ impl SlotFactory {
         Ok(Self {
             config,
             host,
+            gate: OnceLock::new(),
             mtu,
             has_ipv6,
         })
@@ -57,6 +61,16 @@ impl SlotFactory {
 
     pub(super) fn host(&self) -> BorrowedFd<'_> {
         self.host.as_fd()
+    }
+
+    /// From now on [`Network::Gated`] slots can be made.
+    pub(super) fn lead_to(&self, gate: OwnedFd) {
+        // A second gate of this server's life takes over the namespace of the first.
+        let _ = self.gate.set(gate);
+    }
+
+    pub(super) fn has_gate(&self) -> bool {
+        self.gate.get().is_some()
     }
 
     pub(super) fn interface_name(&self, purpose: Purpose, index: SlotIndex) -> String {
@@ -90,7 +104,15 @@ impl SlotFactory {
                 link::loopback_up(&inside).map_err(Error::from)?;
                 None
             }
-            Network::Outside => {
+            Network::Outside | Network::Gated => {
+                let outer = match (network, self.gate.get()) {
+                    (Network::Gated, Some(gate)) => gate.as_fd(),
+                    (Network::Gated, None) => {
+                        let problem = "there is no egress gate to lead a sandbox to";
+                        return Err(Error::Config(problem.to_owned()).into());
+                    }
+                    _ => self.host(),
+                };
                 let pair = VethPair {
                     index,
                     host_name: self.interface_name(purpose, index),
@@ -99,7 +121,7 @@ impl SlotFactory {
                     mtu: self.mtu,
                     has_ipv6: self.has_ipv6,
                 };
-                self.join(&pair, net.as_fd(), &inside)?;
+                self.join(&pair, outer, (net.as_fd(), &inside))?;
                 Some(pair.address)
             }
         };
@@ -108,12 +130,18 @@ impl SlotFactory {
             first_id,
             user,
             net,
+            network,
             address,
         })
     }
 
-    fn join(&self, pair: &VethPair, net: BorrowedFd<'_>, inside: &Socket) -> Result<(), MakeError> {
-        let host = in_namespace(self.host(), self.host(), || Socket::open(Family::Route))?
+    fn join(
+        &self,
+        pair: &VethPair,
+        outer: BorrowedFd<'_>,
+        (net, inside): (BorrowedFd<'_>, &Socket),
+    ) -> Result<(), MakeError> {
+        let host = in_namespace(outer, self.host(), || Socket::open(Family::Route))?
             .map_err(|e| Error::kernel("opening a netlink socket", e))?;
         match pair.make(&host, net) {
             Ok(()) => {}
@@ -134,7 +162,7 @@ impl SlotFactory {
         // Lets `ping` work without raw sockets. The kernel reads the ids as the writer's.
         let last = first_id + IDS_PER_SLOT - 1;
         set_sysctl("net/ipv4/ping_group_range", &format!("{first_id} {last}"))?;
-        if self.has_ipv6 && network == Network::Outside {
+        if self.has_ipv6 && network != Network::None {
             // For links made from now on: `eth0` has no IPv6, `lo` keeps `::1`.
             set_sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
         }

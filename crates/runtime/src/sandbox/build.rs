@@ -197,7 +197,7 @@ fn texts(hostname: &str, inputs: &BuildInputs<'_>) -> EtcFiles {
         hostname: format!("{hostname}\n"),
         hosts: format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{own}"),
         resolv_conf: match inputs.network {
-            Network::Outside => inputs.resolv_conf.clone(),
+            Network::Outside | Network::Gated => inputs.resolv_conf.clone(),
             Network::None => String::new(),
         },
     }

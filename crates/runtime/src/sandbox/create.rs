@@ -10,7 +10,7 @@ use rustix::io::Errno;
 
 use super::build::{self, BuildInputs, Built};
 use super::record::{Process, RECORD_VERSION, Record, boot_id};
-use super::{Alive, Sandbox, State, limits, release_resources, removal, volume};
+use super::{Alive, Sandbox, State, limits, policy, release_resources, removal, volume};
 use crate::backend::Shared;
 use crate::cgroup::Group;
 use crate::image::{self, Prepared};
@@ -24,20 +24,25 @@ pub(crate) async fn create(
     shared: &Arc<Shared>,
     spec: Spec,
 ) -> Result<(Arc<Sandbox>, Created), Error> {
-    let network = Network::of_policy(&spec.network)?;
+    let network = Network::of_policy(&spec.network, shared.pool.has_gate())?;
     let image = prepare_image(shared, &spec).await?;
     let limits = limits::of(shared, &spec.limits)?;
     let slot = shared.pool.take(network).await;
     let slot = slot.map_err(|error| slot_error(&error))?;
+    // Before the sandbox has a process.
+    if let Err(error) = policy::enforce(shared, &spec.id, &spec.network, &slot).await {
+        give_back(shared, &slot).await;
+        return Err(error);
+    }
     let group = match shared.tree.take() {
         Ok(group) => group,
         Err(error) => {
-            shared.pool.release(slot.index);
+            give_back(shared, &slot).await;
             return Err(group_error(&error));
         }
     };
     let mut unfinished = Unfinished {
-        index: slot.index,
+        slot: (slot.index, slot.network),
         group,
         directory: None,
         own_volumes: Vec::new(),
@@ -57,9 +62,14 @@ pub(crate) async fn create(
     made
 }
 
+/// Gives back a slot that no sandbox was made in.
+async fn give_back(shared: &Shared, slot: &Slot) {
+    super::release_slot(shared, slot.index, slot.network).await;
+}
+
 /// What has been made so far of a sandbox, to be undone if the rest fails.
 struct Unfinished {
-    index: u32,
+    slot: (u32, Network),
     group: Group,
     directory: Option<PathBuf>,
     own_volumes: Vec<String>,
@@ -67,7 +77,7 @@ struct Unfinished {
 
 impl Unfinished {
     async fn undo(self, shared: &Arc<Shared>) {
-        release_resources(shared, &self.group, self.index).await;
+        release_resources(shared, &self.group, self.slot).await;
         let (directory, volumes) = (self.directory, self.own_volumes);
         let layout = shared.layout.clone();
         let removed = tokio::task::spawn_blocking(move || {
@@ -254,7 +264,10 @@ impl DiskSetup {
             images: &images,
             slot: &self.slot,
             network: self.network,
-            resolv_conf: shared.pool.resolv_conf().to_owned(),
+            resolv_conf: match self.network {
+                Network::Gated => shared.pool.gated_resolv_conf(),
+                _ => shared.pool.resolv_conf().to_owned(),
+            },
             cgroup: self.cgroup,
             program: std::os::fd::AsFd::as_fd(&shared.program),
             execd_port: shared.config.execd_port,
@@ -293,6 +306,7 @@ impl DiskSetup {
             },
             limits: self.limits.clone(),
             network: self.network,
+            policy: (self.network == Network::Gated).then(|| self.spec.network.clone()),
             slot: self.slot.index,
             group: self.group.clone(),
             own_volumes: own_volumes.to_vec(),

@@ -18,6 +18,7 @@ pub(crate) mod disk_image;
 mod limits;
 pub(crate) mod log_follow;
 pub(crate) mod logs;
+pub(crate) mod policy;
 pub(crate) mod precopy;
 pub(crate) mod record;
 pub(crate) mod recover;
@@ -32,6 +33,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
+use api::egress::policy::EgressPolicy;
 use api::error_chain;
 use api::id::SandboxId;
 use jiff::Timestamp;
@@ -45,6 +47,7 @@ use tokio::sync::watch;
 use crate::backend::Shared;
 use crate::cgroup::Group;
 use crate::image::{ImageId, Lease};
+use crate::net::Network;
 use crate::spawner::{EXIT_FILE, parse_exit};
 use crate::sys::{self, ExitStatus};
 use record::{Process, Record};
@@ -86,6 +89,8 @@ pub(crate) struct Alive {
 pub(crate) struct Sandbox {
     pub(crate) record: Record,
     pub(crate) started_at: Option<Timestamp>,
+    /// What it may reach, where it leads to the egress gate.
+    policy: Mutex<Option<EgressPolicy>>,
     /// Where it is; changes when it is deleted.
     directory: Mutex<PathBuf>,
     alive: Mutex<Option<Arc<Alive>>>,
@@ -111,6 +116,7 @@ impl Sandbox {
     ) -> Arc<Self> {
         Arc::new(Self {
             base: Mutex::new((record.image.clone(), lease)),
+            policy: Mutex::new(record.policy.clone()),
             record,
             started_at: Some(process.started_at),
             directory: Mutex::new(directory),
@@ -131,6 +137,7 @@ impl Sandbox {
     ) -> Arc<Self> {
         Arc::new(Self {
             base: Mutex::new((record.image.clone(), lease)),
+            policy: Mutex::new(record.policy.clone()),
             record,
             started_at: Some(process.started_at),
             directory: Mutex::new(directory),
@@ -171,6 +178,21 @@ impl Sandbox {
             .expect("no code panics with this lock held")
             .0
             .clone()
+    }
+
+    /// What it may reach, where it leads to the egress gate.
+    pub(crate) fn policy(&self) -> Option<EgressPolicy> {
+        let policy = self.policy.lock();
+        policy.expect("no code panics with this lock held").clone()
+    }
+
+    /// Another policy is in force.
+    pub(super) fn set_policy(&self, policy: EgressPolicy) {
+        let mut held = self
+            .policy
+            .lock()
+            .expect("no code panics with this lock held");
+        *held = Some(policy);
     }
 
     /// Its layers are those of another image from now on.
@@ -312,7 +334,8 @@ impl Sandbox {
             .lock()
             .expect("no code panics with this lock held")
             .take();
-        release_resources(&shared, &alive.group, self.record.slot).await;
+        let slot = (self.record.slot, self.record.network);
+        release_resources(&shared, &alive.group, slot).await;
         drop(alive);
         self.state.send_replace(State::Exited(exit.clone()));
         shared.sandboxes.tell(Event::Exited {
@@ -358,7 +381,7 @@ pub(crate) fn exit(status: Option<ExitStatus>, oom_killed: bool, at: Option<Time
 }
 
 /// Releases the cgroup and the network slot of a sandbox without processes.
-pub(crate) async fn release_resources(shared: &Shared, group: &Group, slot: u32) {
+pub(crate) async fn release_resources(shared: &Shared, group: &Group, slot: (u32, Network)) {
     let emptied = match group.kill().await {
         Ok(()) => group.remove(),
         Err(error) => Err(error),
@@ -367,7 +390,19 @@ pub(crate) async fn release_resources(shared: &Shared, group: &Group, slot: u32)
         // The next start sweeps it.
         tracing::warn!(cgroup = group.name(), error = %error_chain(&error), "a cgroup could not be removed");
     }
-    shared.pool.release(slot);
+    release_slot(shared, slot.0, slot.1).await;
+}
+
+/// Gives a slot back once the gate has forgotten it. If the gate does not, the slot's next sandbox replaces
+/// what it knows.
+pub(crate) async fn release_slot(shared: &Shared, index: u32, network: Network) {
+    if network == Network::Gated
+        && let Some(gate) = &shared.gate
+        && let Err(error) = gate.forget(shared.pool.address_of(index)).await
+    {
+        tracing::warn!(error = %error_chain(&error), "the egress gate did not forget a sandbox");
+    }
+    shared.pool.release(index);
 }
 
 /// Waits until the process is gone and says how it ended, where anybody knows.

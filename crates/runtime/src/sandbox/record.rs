@@ -14,6 +14,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
+use api::egress::policy::EgressPolicy;
 use api::id::SandboxId;
 use jiff::Timestamp;
 use lifecycle::backend::{Limits, Platform};
@@ -42,6 +43,9 @@ pub(crate) struct Record {
     pub(crate) platform: Platform,
     pub(crate) limits: Limits,
     pub(crate) network: Network,
+    /// What a sandbox that leads to the egress gate may reach. Changed by writing the record anew.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) policy: Option<EgressPolicy>,
     pub(crate) slot: u32,
     pub(crate) group: String,
     /// Named volumes to remove with the sandbox.

@@ -12,6 +12,7 @@ use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api::egress::policy::EgressPolicy;
 use api::error_chain;
 use jiff::Timestamp;
 use lifecycle::backend::Exit;
@@ -71,6 +72,15 @@ impl Scan {
         intact.chain(leftovers).map(|record| record.slot).collect()
     }
 
+    /// The sandboxes that lead to the egress gate, and what each may reach.
+    pub(crate) fn gated(&self) -> Vec<(u32, api::id::SandboxId, EgressPolicy)> {
+        let gated = |(_, record, _): &(PathBuf, Record, Process)| {
+            let policy = record.policy.clone()?;
+            Some((record.slot, record.id.clone(), policy))
+        };
+        self.intact.iter().filter_map(gated).collect()
+    }
+
     /// Reattaches to the intact ones and removes the rest.
     pub(crate) async fn recover(self, shared: &Arc<Shared>) {
         let mut groups: Vec<String> = Vec::new();
@@ -81,7 +91,8 @@ impl Scan {
                 groups.push(group);
                 sandbox.watch(shared);
             } else {
-                shared.pool.release(sandbox.record.slot);
+                let record = &sandbox.record;
+                super::release_slot(shared, record.slot, record.network).await;
             }
             shared.sandboxes.insert(sandbox);
         }
@@ -91,7 +102,7 @@ impl Scan {
                 .as_ref()
                 .map_or(Vec::new(), |r| r.own_volumes.clone());
             if let Some(record) = record {
-                shared.pool.release(record.slot);
+                super::release_slot(shared, record.slot, record.network).await;
             }
             let behind = shared.clone();
             shared.behind.spawn(async move {

@@ -85,6 +85,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     match arguments.first().map(String::as_str) {
         Some("spawner") => runtime::spawner::main(),
+        Some("egress-gate") => {
+            return runtime::gate::main(arguments.into_iter().skip(1).map(Into::into));
+        }
         Some("doomed-server") => crash::doomed_server(&arguments[1..]),
         Some("--init") => return signals::tell(),
         _ => {}

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::pin::Pin;
 
 use crate::world::{Setup, TOKEN, Verdict, World};
-use crate::{bombs, hostile_images, neighbours, resources};
+use crate::{bombs, egress, hostile_images, neighbours, resources};
 
 pub(crate) type Running<'a> = Pin<Box<dyn Future<Output = Verdict> + 'a>>;
 
@@ -280,7 +280,32 @@ pub(crate) fn all() -> Vec<Case> {
             Box::pin(resources::local_settings(w))
         }),
     ]);
+    cases.extend(against_policies());
     cases
+}
+
+/// Attempts to reach what a network policy does not allow.
+fn against_policies() -> Vec<Case> {
+    vec![
+        case("egress", "egress_allowed", |w| {
+            Box::pin(egress::what_a_policy_allows_works(w))
+        }),
+        case("egress", "egress_bypass", |w| {
+            Box::pin(egress::a_policy_is_not_passed_by(w))
+        }),
+        case("egress", "egress_bypass_open", |w| {
+            Box::pin(egress::the_attempts_succeed_without_a_policy(w))
+        }),
+        case("egress", "egress_never", |w| {
+            Box::pin(egress::what_nobody_may_reach_no_rule_opens(w))
+        }),
+        case("egress", "egress_change", |w| {
+            Box::pin(egress::a_change_cuts_what_it_does_not_allow(w))
+        }),
+        case("egress", "egress_gate_killed", |w| {
+            Box::pin(egress::nothing_passes_without_a_gate(w))
+        }),
+    ]
 }
 
 fn case(

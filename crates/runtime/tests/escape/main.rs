@@ -18,6 +18,7 @@
 
 mod bombs;
 mod cases;
+mod egress;
 mod hostile_images;
 mod neighbours;
 mod resources;
@@ -36,6 +37,9 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.first().map(String::as_str) == Some("spawner") {
         runtime::spawner::main();
+    }
+    if arguments.first().map(String::as_str) == Some("egress-gate") {
+        return runtime::gate::main(arguments.into_iter().skip(1).map(Into::into));
     }
     if let Some(missing) = world::missing_need() {
         if std::env::var_os("CI").is_some() {

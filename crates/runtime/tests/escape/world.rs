@@ -346,6 +346,21 @@ impl World {
         u32::try_from(process["pid"].as_u64().expect("it has a pid")).expect("pids are small")
     }
 
+    /// The egress gates of this world.
+    pub(crate) fn gates(&self) -> Vec<rustix::process::Pid> {
+        let ours = self.data_dir().display().to_string();
+        let is_gate = |pid: &i32| {
+            let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+            let line = String::from_utf8_lossy(&line).into_owned();
+            line.contains("egress-gate") && line.contains(&ours)
+        };
+        let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+        let pids = entries.filter_map(|entry| entry.file_name().to_string_lossy().parse().ok());
+        pids.filter(is_gate)
+            .filter_map(rustix::process::Pid::from_raw)
+            .collect()
+    }
+
     pub(crate) fn namespace_of(&self, id: &SandboxId) -> OwnedFd {
         let path = format!("/proc/{}/ns/net", self.pid_of(id));
         fs::File::open(path)
@@ -517,7 +532,7 @@ fn wire(host: &OwnedFd, outside: &OwnedFd) {
     });
 }
 
-fn ip(arguments: &str) {
+pub(crate) fn ip(arguments: &str) {
     let output = Command::new("ip")
         .args(arguments.split(' '))
         .output()

@@ -33,8 +33,7 @@ const NO_LOG_FILES: &str =
 const NO_TENANTS: &str = "there is one tenant; give each user a named key in server.api_keys";
 const NO_REDIS: &str = "renewals are kept in the store; no Redis is needed";
 const NO_CLUSTER: &str = "there is no Kubernetes backend yet";
-const NO_EGRESS: &str =
-    "outbound policies by target are not enforced yet, and requests with such rules are refused";
+const NO_EGRESS: &str = "rules are enforced outside the sandbox by this server's own gate; there is no sidecar to set up";
 const NO_POOL: &str = "the store needs few connections, and their number and patience are fixed";
 const NO_PORTS: &str = "sandboxes publish no ports on the host; the proxy reaches them inside";
 
