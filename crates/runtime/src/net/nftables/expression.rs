@@ -2,7 +2,7 @@
 //! ruleset's.
 
 use super::super::netlink::Attributes;
-use super::{REGISTER, VERDICT_REGISTER};
+use super::{NOT_EQUAL, REGISTER, VERDICT_REGISTER};
 
 pub(super) fn connection_state(rule: &mut Attributes<'_>, states: u32) {
     const KEY_STATE: u32 = 0;
