@@ -25,7 +25,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
 use crate::config::{Config, Layout};
-use crate::gate::Gate;
+use crate::gate::{self, Gate};
 use crate::net::{DialError, Pool};
 use crate::sandbox::build::{LOG_FILE, failed};
 use crate::sandbox::create::{create, image_error};
@@ -105,7 +105,7 @@ impl Embedded {
             .await
             .map_err(|error| Error::Internal(format!("opening the backend panicked: {error}")))??;
         let (spawner, arguments) = config.spawner.clone();
-        let gate = open_gate(&config, &ready).await;
+        let gate = gate::open(&config, &ready.pool, ready.found.gated()).await;
         let shared = Arc::new(Shared {
             images: ready.images,
             pool: ready.pool,
@@ -189,27 +189,6 @@ fn make_ready(config: &Config, layout: &Layout) -> Result<Ready, Error> {
         program,
         found,
     })
-}
-
-/// Has the egress gate running. A machine where it cannot run has sandboxes all the same: those with rules
-/// are refused.
-async fn open_gate(config: &Config, ready: &Ready) -> Option<Gate> {
-    let entry = |(slot, id, policy): (u32, SandboxId, EgressPolicy)| egress::control::Entry {
-        address: ready.pool.address_of(slot).into(),
-        id: id.to_string(),
-        policy,
-    };
-    let entries = ready.found.gated().into_iter().map(entry).collect();
-    match Gate::open(config, entries).await {
-        Ok((gate, namespace)) => {
-            ready.pool.lead_to(namespace);
-            Some(gate)
-        }
-        Err(error) => {
-            tracing::warn!(error = %error_chain(&error), "network policies with rules are refused");
-            None
-        }
-    }
 }
 
 fn make_directories(layout: &Layout) -> std::io::Result<()> {

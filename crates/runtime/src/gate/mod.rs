@@ -15,9 +15,38 @@ pub use process::main;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use api::egress::policy::EgressPolicy;
+use api::error_chain;
+use api::id::SandboxId;
+use egress::control::Entry;
 use serde::{Deserialize, Serialize};
 
-use crate::net::Ipv4Network;
+use crate::config::Config;
+use crate::net::{Ipv4Network, Pool, SlotIndex};
+
+/// Has the gate of a server running, and the pool lead to it. A machine where it cannot run has sandboxes all
+/// the same: those with rules are refused.
+pub(crate) async fn open(
+    config: &Config,
+    pool: &Pool,
+    sandboxes: Vec<(SlotIndex, SandboxId, EgressPolicy)>,
+) -> Option<Gate> {
+    let entry = |(slot, id, policy): (SlotIndex, SandboxId, EgressPolicy)| Entry {
+        address: pool.address_of(slot).into(),
+        id: id.to_string(),
+        policy,
+    };
+    match Gate::open(config, sandboxes.into_iter().map(entry).collect()).await {
+        Ok((gate, namespace)) => {
+            pool.lead_to(namespace);
+            Some(gate)
+        }
+        Err(error) => {
+            tracing::warn!(error = %error_chain(&error), "network policies with rules are refused");
+            None
+        }
+    }
+}
 
 /// The socket of the gate in the data directory.
 const SOCKET: &str = "egress.sock";
