@@ -97,7 +97,7 @@ async fn carry(stream: &TcpStream, sandbox: &Arc<Sandbox>, shared: &Shared) -> R
     if way == Way::Named {
         return by_name(stream, sandbox, claim, shared).await;
     }
-    let flow = sandbox.begin(claim).ok_or(NOT_ALLOWED)?;
+    let flow = sandbox.begin(&claim).ok_or(NOT_ALLOWED)?;
     let upstream = cut(&flow, dial(target, shared)).await??;
     let up = async {
         if way != Way::Plain {
@@ -157,7 +157,7 @@ async fn by_name(
     };
     let port = claim.port;
     claim.name = Some(name.clone());
-    let flow = sandbox.begin(claim).ok_or(NOT_ALLOWED)?;
+    let flow = sandbox.begin(&claim).ok_or(NOT_ALLOWED)?;
     let dialling = async {
         let addresses = shared.addresses(&name, port, &sandbox.judge()).await;
         dial_any(&addresses.map_err(|_| Refusal::Unknown)?, port, shared).await

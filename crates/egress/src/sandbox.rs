@@ -192,7 +192,7 @@ impl Sandbox {
 
     /// Begins a connection. Noted first and judged then: a policy that changes in between is seen by one of
     /// the two.
-    pub(crate) fn begin(self: &Arc<Self>, claim: Claim) -> Option<Flow> {
+    pub(crate) fn begin(self: &Arc<Self>, claim: &Claim) -> Option<Flow> {
         let cut = CancellationToken::new();
         let number = {
             let mut flows = self.flows();
@@ -281,11 +281,11 @@ mod tests {
             OWN,
             allowing(&["a.example", "b.example"]),
         ));
-        let a = sandbox.begin(claim(Some("a.example"))).unwrap();
-        let b = sandbox.begin(claim(Some("b.example"))).unwrap();
-        assert!(sandbox.begin(claim(Some("c.example"))).is_none());
+        let a = sandbox.begin(&claim(Some("a.example"))).unwrap();
+        let b = sandbox.begin(&claim(Some("b.example"))).unwrap();
+        assert!(sandbox.begin(&claim(Some("c.example"))).is_none());
         assert!(
-            sandbox.begin(claim(None)).is_none(),
+            sandbox.begin(&claim(None)).is_none(),
             "an address that no rule is about"
         );
         sandbox.replace(allowing(&["b.example"]));
