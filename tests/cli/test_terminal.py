@@ -135,10 +135,11 @@ def test_run_in_a_terminal_of_its_own(osb):
 
 def test_stats_are_live(osb, shared):
     with osb.at_terminal("stats", shared, columns=120) as stats:
-        stats.expect(shared)
+        # Ids are short where people read them.
+        stats.expect(shared[:8])
         # Drawn anew with the next sample.
         stats.expect("\x1b[H\x1b[2J")
-        stats.expect(shared)
+        stats.expect(shared[:8])
         stats.type(b"\x03")
         assert stats.end() == 0
 
@@ -152,7 +153,7 @@ def test_tables_fit_the_terminal(osb, shared):
                 assert all(len(line) <= columns for line in text.splitlines()), text
                 assert "╭" in text
             else:
-                assert shared in text and "╭" not in text
+                assert shared[:8] in text and "╭" not in text
 
 
 def test_colours_can_be_turned_off(osb, shared):

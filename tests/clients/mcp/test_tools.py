@@ -47,6 +47,8 @@ async def sandboxes(session, one):
     endpoint = await session.call("sandbox_get_endpoint", sandbox_id=one, port=8080)
     assert endpoint["endpoint"].endswith("/8080") and endpoint["url"].startswith("http://")
     assert endpoint["headers"]
+    # This server has no gateway, and says so; tests/clients/lifecycle/test_gateway.py has one.
+    assert "ingress gateway" in await session.refused("sandbox_get_link", sandbox_id=one, port=8080)
     assert (await session.call("sandbox_pause", sandbox_id=one))["status"]["state"] == "Paused"
     assert (await session.call("sandbox_resume", sandbox_id=one))["status"]["state"] == "Running"
     diagnostics = await session.call("sandbox_get_diagnostics", sandbox_id=one, kind="events")

@@ -34,6 +34,10 @@ pub(crate) async fn images_come_and_go(server: Arc<Server>) {
     assert_eq!(imported.ids.len(), 1);
     assert!(references(&client).await.contains(&name));
     let archive = images.export(&name).await.unwrap().bytes().await.unwrap();
+    let alias = "example.org/sdk/greeting:stable".to_owned();
+    let tagged = images.tag(&name, &alias).await.unwrap();
+    assert!(tagged.references.contains(&name) && tagged.references.contains(&alias));
+    images.remove(&alias).await.unwrap();
     images.remove(&name).await.unwrap();
     assert!(!references(&client).await.contains(&name));
     assert!(images.export(&name).await.unwrap_err().is_not_found());

@@ -63,6 +63,9 @@ pub(crate) async fn a_sandbox_from_creation_to_end(server: Arc<Server>) {
 
     let endpoint = sandbox.endpoint(8000).await.unwrap();
     assert!(endpoint.endpoint.ends_with("/8000"), "{endpoint:?}");
+    // This server has no gateway, and says so.
+    let refused = sandbox.link(8000, None).await.unwrap_err();
+    assert!(refused.to_string().contains("ingress gateway"), "{refused}");
     let (url, headers) = sandbox.url(8000).await.unwrap();
     assert!(url.starts_with("http://") && !headers.is_empty());
     let signed = sandbox.signed_endpoint(8000, expires).await.unwrap_err();
