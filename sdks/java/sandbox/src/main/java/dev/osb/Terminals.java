@@ -24,7 +24,7 @@ public final class Terminals {
 
     /** {@link #create(String, String)} without blocking. */
     public CompletableFuture<Terminal> createAsync(String command, String cwd) {
-        Call call = Call.post("/pty").json(new CreatePtyRequest(command, cwd));
+        Call call = Call.post("/pty").json(new CreatePtyRequest().withCommand(command).withCwd(cwd));
         return sandbox.exec(exec -> exec.json(call, json -> get(CreatePtyResponse.fromJson(json).sessionId())));
     }
 
