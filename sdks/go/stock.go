@@ -59,6 +59,13 @@ func (i *Images) Export(ctx context.Context, reference string) (*ByteStream, err
 	return newByteStream(got), nil
 }
 
+// Tag gives an image that is there, by name or id, another name, which means exactly this image from now on; it
+// answers the image with all its names.
+func (i *Images) Tag(ctx context.Context, reference, name string) (wire.ImageInfo, error) {
+	asked := call{query: queryOf("reference", reference, "name", name)}
+	return sendJSON[wire.ImageInfo](ctx, i.server, http.MethodPost, "/images/tag", asked)
+}
+
 // Remove takes a name from an image; what nobody uses goes with [Images.Prune].
 func (i *Images) Remove(ctx context.Context, reference string) error {
 	return doneAtID(ctx, i.server, http.MethodDelete, "/images/%s", reference, call{})

@@ -32,6 +32,19 @@ const (
 	terminalFrameBytesMax = 16 << 20
 )
 
+// TerminalSize is how large a terminal is, in characters.
+type TerminalSize struct{ Columns, Rows int }
+
+// NewTerminal says what a terminal is made of; nil is an interactive shell.
+type NewTerminal struct {
+	// Command is shell text to run instead of an interactive shell.
+	Command string
+	// Cwd is the working directory, made when it is not there.
+	Cwd string
+	// Size is its size from the start: a shell that is told its size only while it starts may miss it.
+	Size *TerminalSize
+}
+
 // TerminalOptions says how to connect to a terminal; nil is the usual way.
 type TerminalOptions struct {
 	// Pipes are instead of a terminal, with stderr apart.
@@ -40,6 +53,8 @@ type TerminalOptions struct {
 	Since *int64
 	// TakeOver takes it from the client that holds it.
 	TakeOver bool
+	// Size is what it gets before its shell starts or anything is replayed. Pipes have no size.
+	Size *TerminalSize
 }
 
 // TerminalEventType says what a [TerminalEvent] is about.
@@ -86,13 +101,20 @@ type TerminalEvent struct {
 // Terminals are shells with a screen, over a WebSocket that can be left and come back to.
 type Terminals struct{ sandbox *Sandbox }
 
-// Create makes a terminal: an interactive shell, or this shell text, in this directory; both may be empty.
-func (t *Terminals) Create(ctx context.Context, command, cwd string) (*Terminal, error) {
+// Create makes a terminal: an interactive shell, unless options say otherwise.
+func (t *Terminals) Create(ctx context.Context, options *NewTerminal) (*Terminal, error) {
 	exec, err := t.sandbox.exec(ctx)
 	if err != nil {
 		return nil, err
 	}
-	request := wire.CreatePtyRequest{Command: command, Cwd: cwd}
+	var request wire.CreatePtyRequest
+	if options != nil {
+		request.Command, request.Cwd = options.Command, options.Cwd
+		if options.Size != nil {
+			columns, rows := int32(options.Size.Columns), int32(options.Size.Rows)
+			request.Cols, request.Rows = &columns, &rows
+		}
+	}
 	made, err := sendJSON[wire.CreatePtyResponse](ctx, exec, http.MethodPost, "/pty", call{json: request})
 	if err != nil {
 		return nil, err
@@ -139,20 +161,7 @@ func (t *Terminal) Connect(ctx context.Context, options *TerminalOptions) (*Term
 	if err != nil {
 		return nil, err
 	}
-	query := ""
-	if options != nil {
-		pty, since, takeOver := "", "", ""
-		if options.Pipes {
-			pty = "0"
-		}
-		if options.Since != nil {
-			since = strconv.FormatInt(*options.Since, 10)
-		}
-		if options.TakeOver {
-			takeOver = "1"
-		}
-		query = "?" + queryOf("pty", pty, "since", since, "takeover", takeOver)
-	}
+	query := options.query()
 	header := http.Header{}
 	exec.setHeaders(header)
 	lasting, cancel := context.WithCancelCause(ctx)
@@ -167,6 +176,26 @@ func (t *Terminal) Connect(ctx context.Context, options *TerminalOptions) (*Term
 	}
 	socket.SetReadLimit(terminalFrameBytesMax)
 	return &TerminalConnection{socket: socket, ctx: lasting, cancel: cancel}, nil
+}
+
+func (o *TerminalOptions) query() string {
+	if o == nil {
+		return ""
+	}
+	pty, since, takeOver, columns, rows := "", "", "", "", ""
+	if o.Pipes {
+		pty = "0"
+	}
+	if o.Since != nil {
+		since = strconv.FormatInt(*o.Since, 10)
+	}
+	if o.TakeOver {
+		takeOver = "1"
+	}
+	if o.Size != nil {
+		columns, rows = strconv.Itoa(o.Size.Columns), strconv.Itoa(o.Size.Rows)
+	}
+	return "?" + queryOf("pty", pty, "since", since, "takeover", takeOver, "cols", columns, "rows", rows)
 }
 
 func noRedirect(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }

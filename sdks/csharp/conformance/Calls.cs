@@ -106,6 +106,7 @@ namespace OpenSandbox.Conformance
                 c.Images.PullAsync(w.NeedText("image"), new PullOptions { Platform = w.Get<PlatformSpec>("platform") }), value => value)),
             ["images.import"] = On<Client>((c, w, t) => Of(c.Images.ImportAsync(Archives.Packed(w), w.Text("name"), t))),
             ["images.export"] = On<Client>(async (c, w, t) => await Archives.EntriesAsync(await c.Images.ExportAsync(w.NeedText("reference"), t), false)),
+            ["images.tag"] = On<Client>((c, w, t) => Of(c.Images.TagAsync(w.NeedText("reference"), w.NeedText("name"), t))),
             ["images.remove"] = On<Client>((c, w, t) => Done(c.Images.RemoveAsync(w.NeedText("reference"), t))),
             ["volumes.list"] = On<Client>((c, w, t) => Of(c.Volumes.ListAsync(t))),
             ["volumes.create"] = On<Client>((c, w, t) => Of(c.Volumes.CreateAsync(w.NeedText("name"), t))),

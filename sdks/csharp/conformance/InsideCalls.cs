@@ -64,14 +64,17 @@ namespace OpenSandbox.Conformance
             ["session.delete"] = Calls.On<Session>((s, w, t) => Calls.Done(s.DeleteAsync(t))),
             ["terminals.create"] = Calls.On<Sandbox>(async (s, w, t) =>
             {
-                var terminal = await s.Terminals.CreateAsync(w.Text("command"), w.Text("cwd"), t);
+                var terminal = await s.Terminals.CreateAsync(w.Text("command"), w.Text("cwd"), Size(w), t);
                 return new Held(terminal, new { id = terminal.Id });
             }),
             ["terminal.status"] = Calls.On<Terminal>((s, w, t) => Calls.Of(s.StatusAsync(t))),
             ["terminal.delete"] = Calls.On<Terminal>((s, w, t) => Calls.Done(s.DeleteAsync(t))),
             ["terminal.connect"] = Calls.On<Terminal>(async (s, w, t) =>
             {
-                var options = new TerminalOptions { Pipes = w.Flag("pipes"), Since = w.Long("since"), TakeOver = w.Flag("take_over") };
+                var options = new TerminalOptions
+                {
+                    Pipes = w.Flag("pipes"), Since = w.Long("since"), TakeOver = w.Flag("take_over"), Size = Size(w),
+                };
                 var connection = await s.ConnectAsync(options, t);
                 return new Held(connection, null, () => connection.DisposeAsync().AsTask());
             }),
@@ -82,6 +85,10 @@ namespace OpenSandbox.Conformance
             ["connection.ping"] = Calls.On<TerminalConnection>((c, w, t) => Calls.Done(c.PingAsync(t))),
             ["connection.close"] = Calls.On<TerminalConnection>((c, w, t) => Calls.Done(c.CloseAsync(t))),
         };
+
+        /// <summary>Columns and rows.</summary>
+        private static TerminalSize? Size(Arguments w) =>
+            w.Get<List<int>>("size") is { } size ? new TerminalSize(size[0], size[1]) : (TerminalSize?)null;
 
         internal static Dictionary<string, Made> Files() => new Dictionary<string, Made>
         {

@@ -68,6 +68,17 @@ namespace OpenSandbox
             return new BodyStream(await _server.SendAsync("GET", "/images/export", call, cancellationToken).ConfigureAwait(false));
         }
 
+        /// <summary>Gives an image that is there another name, which means exactly this image from now on; answers it with all
+        /// its names.</summary>
+        /// <param name="reference">Which, by name or id.</param>
+        /// <param name="name">The name it gets as well.</param>
+        /// <param name="cancellationToken">Ends the call early.</param>
+        public Task<ImageInfo> TagAsync(string reference, string name, CancellationToken cancellationToken = default)
+        {
+            var call = new Call { Query = Encoded.Query(("reference", reference), ("name", name)) };
+            return _server.JsonAsync<ImageInfo>("POST", "/images/tag", call, cancellationToken);
+        }
+
         /// <summary>Takes a name from an image; what nobody uses goes with <see cref="PruneAsync"/>.</summary>
         /// <param name="reference">Which.</param>
         /// <param name="cancellationToken">Ends the call early.</param>

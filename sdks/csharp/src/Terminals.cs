@@ -9,6 +9,25 @@ using OpenSandbox.Wire;
 
 namespace OpenSandbox
 {
+    /// <summary>How large a terminal is, in characters.</summary>
+    public readonly struct TerminalSize
+    {
+        /// <summary>A size.</summary>
+        /// <param name="columns">The width.</param>
+        /// <param name="rows">The height.</param>
+        public TerminalSize(int columns, int rows)
+        {
+            Columns = columns;
+            Rows = rows;
+        }
+
+        /// <summary>The width.</summary>
+        public int Columns { get; }
+
+        /// <summary>The height.</summary>
+        public int Rows { get; }
+    }
+
     /// <summary>How to connect to a terminal.</summary>
     public sealed class TerminalOptions
     {
@@ -20,6 +39,9 @@ namespace OpenSandbox
 
         /// <summary>Take it from the client that holds it.</summary>
         public bool TakeOver { get; set; }
+
+        /// <summary>The size that it gets before its shell starts or anything is replayed. Pipes have no size.</summary>
+        public TerminalSize? Size { get; set; }
     }
 
     /// <summary>The terminals of a sandbox.</summary>
@@ -35,11 +57,14 @@ namespace OpenSandbox
         /// <summary>Makes a terminal: an interactive shell, or this shell text.</summary>
         /// <param name="command">Shell text; nothing is an interactive shell.</param>
         /// <param name="cwd">Where.</param>
+        /// <param name="size">From the start: a shell that is told its size only while it starts may miss it.</param>
         /// <param name="cancellationToken">Ends the call early.</param>
-        public async Task<Terminal> CreateAsync(string? command = null, string? cwd = null, CancellationToken cancellationToken = default)
+        public async Task<Terminal> CreateAsync(
+            string? command = null, string? cwd = null, TerminalSize? size = null, CancellationToken cancellationToken = default)
         {
             var exec = await _sandbox.ExecAsync(cancellationToken).ConfigureAwait(false);
-            var call = new Call { Json = new CreatePtyRequest { Command = command, Cwd = cwd } };
+            var request = new CreatePtyRequest { Command = command, Cwd = cwd, Cols = size?.Columns, Rows = size?.Rows };
+            var call = new Call { Json = request };
             return Get((await exec.JsonAsync<CreatePtyResponse>("POST", "/pty", call, cancellationToken).ConfigureAwait(false)).SessionId);
         }
 
@@ -93,7 +118,8 @@ namespace OpenSandbox
             var call = new Call
             {
                 Query = Encoded.Query(
-                    ("pty", options.Pipes ? "0" : null), ("since", options.Since), ("takeover", options.TakeOver ? "1" : null)),
+                    ("pty", options.Pipes ? "0" : null), ("since", options.Since), ("takeover", options.TakeOver ? "1" : null),
+                    ("cols", options.Size?.Columns), ("rows", options.Size?.Rows)),
             };
             try
             {

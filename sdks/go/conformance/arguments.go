@@ -100,6 +100,7 @@ type arguments struct {
 	Pipes     bool
 	Since     *int64
 	TakeOver  bool `json:"take_over"`
+	Size      *[2]int
 	Columns   int
 	Rows      int
 	Signal    wire.PtySignal

@@ -363,6 +363,9 @@ var stockCalls = map[string]call{
 		}
 		return entriesOf(archive, false)
 	}),
+	"images.tag": plain(func(ctx context.Context, c *osb.Client, w *arguments) (wire.ImageInfo, error) {
+		return c.Images.Tag(ctx, w.Reference, w.Name)
+	}),
 	"images.remove": silent(func(ctx context.Context, c *osb.Client, w *arguments) error { return c.Images.Remove(ctx, w.Reference) }),
 	"volumes.list": plain(func(ctx context.Context, c *osb.Client, _ *arguments) (wire.ListVolumesResponse, error) {
 		return c.Volumes.List(ctx)

@@ -74,7 +74,7 @@ var shellCalls = map[string]call{
 	"session.interrupt": silent(func(ctx context.Context, s *osb.Session, _ *arguments) error { return s.Interrupt(ctx) }),
 	"session.delete":    silent(func(ctx context.Context, s *osb.Session, _ *arguments) error { return s.Delete(ctx) }),
 	"terminals.create": onObject(func(ctx context.Context, s *osb.Sandbox, w *arguments) (any, error) {
-		terminal, err := s.Terminals.Create(ctx, w.Command, w.Cwd)
+		terminal, err := s.Terminals.Create(ctx, &osb.NewTerminal{Command: w.Command, Cwd: w.Cwd, Size: w.terminalSize()})
 		if err != nil {
 			return nil, err
 		}
@@ -83,7 +83,7 @@ var shellCalls = map[string]call{
 	"terminal.status": plain(func(ctx context.Context, t *osb.Terminal, _ *arguments) (wire.PtyStatus, error) { return t.Status(ctx) }),
 	"terminal.delete": silent(func(ctx context.Context, t *osb.Terminal, _ *arguments) error { return t.Delete(ctx) }),
 	"terminal.connect": onObject(func(_ context.Context, t *osb.Terminal, w *arguments) (any, error) {
-		options := &osb.TerminalOptions{Pipes: w.Pipes, Since: w.Since, TakeOver: w.TakeOver}
+		options := &osb.TerminalOptions{Pipes: w.Pipes, Since: w.Since, TakeOver: w.TakeOver, Size: w.terminalSize()}
 		connection, err := t.Connect(context.Background(), options)
 		if err != nil {
 			return nil, err
@@ -104,6 +104,13 @@ var shellCalls = map[string]call{
 	"connection.signal": silent(func(_ context.Context, c *osb.TerminalConnection, w *arguments) error { return c.Signal(w.Signal) }),
 	"connection.ping":   silent(func(_ context.Context, c *osb.TerminalConnection, _ *arguments) error { return c.Ping() }),
 	"connection.close":  silent(func(_ context.Context, c *osb.TerminalConnection, _ *arguments) error { return c.Close() }),
+}
+
+func (a *arguments) terminalSize() *osb.TerminalSize {
+	if a.Size == nil {
+		return nil
+	}
+	return &osb.TerminalSize{Columns: a.Size[0], Rows: a.Size[1]}
 }
 
 func (a *arguments) codeOptions() *osb.CodeOptions {

@@ -246,6 +246,8 @@ class Runner:
             case "export":
                 data = await (await on.images.export(given["reference"])).read()
                 return {"bytes": len(data), "entries": names_in(data)}, None
+            case "tag":
+                return to_wire(await on.images.tag(given["reference"], given["name"])), None
             case "remove":
                 await on.images.remove(given["reference"])
                 return None, None
@@ -378,7 +380,7 @@ class Runner:
         return None, None
 
     async def on_terminals(self, verb, on, given):
-        made = await on.terminals.create(given.get("cwd"), given.get("command"))
+        made = await on.terminals.create(given.get("cwd"), given.get("command"), size=given.get("size"))
         return {"id": made.id}, made
 
     async def on_terminal(self, verb, on, given):

@@ -189,6 +189,7 @@ async fn inventory(call: &str, on: &Client, with: &With) -> Made {
             let archive = images.export(reference).await?.bytes().await?;
             files::entries(&archive, false)
         }
+        "images.tag" => told(images.tag(reference, name).await?),
         "images.remove" => silent(images.remove(reference).await?),
         "volumes.list" => told(volumes.list().await?),
         "volumes.create" => told(volumes.create(name).await?),

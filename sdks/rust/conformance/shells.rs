@@ -28,7 +28,8 @@ pub(crate) async fn make(call: &str, on: &Held, with: &With) -> Made {
         "session.delete" => silent(on.session()?.delete().await?),
         "terminals.create" => {
             let terminals = on.sandbox()?.terminals();
-            let created = terminals.create(with.text("cwd"), with.text("command"));
+            let (cwd, command) = (with.text("cwd"), with.text("command"));
+            let created = terminals.create_sized(cwd, command, with.optional("size")?);
             let terminal = created.await?;
             let shown = json!({"id": terminal.id()});
             Ok(Answer::Kept(Held::Terminal(terminal), shown))
@@ -56,7 +57,7 @@ async fn connect(terminal: &Terminal, with: &With) -> Made {
         pipes: with.is("pipes"),
         since: with.number("since"),
         take_over: with.is("take_over"),
-        ..TerminalOptions::default()
+        size: with.optional("size")?,
     };
     let (input, output) = terminal.connect(options).await?.split();
     let connection = Arc::new(Connection {

@@ -97,11 +97,24 @@ impl Terminals {
 
     /// Makes a terminal: an interactive shell, or this shell text, in this directory.
     pub async fn create(&self, cwd: Option<&str>, command: Option<&str>) -> Result<Terminal> {
+        self.create_sized(cwd, command, None).await
+    }
+
+    /// [`create`](Self::create) with columns and rows from the start: a shell that is told its size only while
+    /// it starts may miss it.
+    pub async fn create_sized(
+        &self,
+        cwd: Option<&str>,
+        command: Option<&str>,
+        size: Option<(u16, u16)>,
+    ) -> Result<Terminal> {
         let exec = self.sandbox.exec().await?;
+        let (cols, rows) = size.unzip();
         let request = CreatePtyRequest {
             cwd: cwd.map(str::to_owned),
             command: command.map(str::to_owned),
-            ..CreatePtyRequest::default()
+            cols,
+            rows,
         };
         let answer: CreatePtyResponse = exec.post("/pty").json(&request).json_answer().await?;
         Ok(self.get(answer.session_id.as_str()))

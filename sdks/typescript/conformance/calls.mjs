@@ -12,6 +12,7 @@ import { event, fileInfo, output, terminalEvent } from "./shapes.mjs";
 const seconds = (milliseconds) => (milliseconds == null ? undefined : milliseconds / 1000);
 /** Absent and null are the same, except where null means something. */
 const given = (value) => (value === null ? undefined : value);
+const size = ({ size }) => (size == null ? undefined : { columns: size[0], rows: size[1] });
 const octal = (text) => (text == null ? undefined : Number.parseInt(text, 8));
 
 function connection({ domain, api_key, protocol, request_timeout_ms, use_server_proxy, headers, retry }) {
@@ -271,6 +272,7 @@ export const CALLS = {
   "images.pull": async (c, w) => heldStream(await c.images.pull(w.image, { platform: given(w.platform) })),
   "images.import": (c, w, signal) => c.images.import(packed(w.files), { name: given(w.name), signal }),
   "images.export": async (c, w, signal) => entries(await c.images.export(w.reference, { signal }), false),
+  "images.tag": (c, w, signal) => c.images.tag(w.reference, w.name, { signal }),
   "images.remove": (c, w, signal) => c.images.remove(w.reference, { signal }),
   "volumes.list": (c, _, signal) => c.volumes.list({ signal }),
   "volumes.create": (c, w, signal) => c.volumes.create(w.name, { signal }),
@@ -338,13 +340,17 @@ export const CALLS = {
   "session.delete": (s, _, signal) => s.delete({ signal }),
 
   "terminals.create": async (s, w, signal) => {
-    const terminal = await s.terminals.create({ cwd: given(w.cwd), command: given(w.command), signal });
+    const terminal = await s.terminals.create({ cwd: given(w.cwd), command: given(w.command), size: size(w), signal });
     return held(terminal, { id: terminal.id });
   },
   "terminal.status": (t, _, signal) => t.status({ signal }),
   "terminal.delete": (t, _, signal) => t.delete({ signal }),
   "terminal.connect": async (t, w, signal) =>
-    held(await t.connect({ pipes: given(w.pipes), since: given(w.since), takeOver: given(w.take_over), signal }), null, (c) => c.close()),
+    held(
+      await t.connect({ pipes: given(w.pipes), since: given(w.since), takeOver: given(w.take_over), size: size(w), signal }),
+      null,
+      (c) => c.close(),
+    ),
   "connection.next": (c) => next(c, terminalEvent),
   "connection.write": (c, w) => c.write(w.text),
   "connection.resize": (c, w) => c.resize(w.columns, w.rows),

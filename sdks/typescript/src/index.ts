@@ -43,7 +43,15 @@ export { type Ending, Execution, type ExecutionEvent, type ExecutionFailure, Out
 export { type FileInfo, Files, type Permission, type WriteOptions } from "./files.ts";
 export { type AuditFilter, Operator, type TemplateFilter } from "./operator.ts";
 export { Pool, type PoolOptions, type PoolStatus } from "./pool.ts";
-export { Terminal, TerminalConnection, type TerminalEvent, type TerminalOptions, Terminals } from "./pty.ts";
+export {
+  type NewTerminal,
+  Terminal,
+  TerminalConnection,
+  type TerminalEvent,
+  type TerminalOptions,
+  Terminals,
+  type TerminalSize,
+} from "./pty.ts";
 export { type Figure, type ResultKind, RichResult } from "./results.ts";
 export { type Metrics, Sandbox } from "./sandbox.ts";
 export { Session, type SessionRunOptions, Sessions } from "./sessions.ts";

@@ -5,6 +5,7 @@ import { type Contents, single } from "./contents.ts";
 import { ByteStream, ValueStream } from "./streams.ts";
 import { type Abortable, query, segment, type Target } from "./transport.ts";
 import type {
+  ImageInfo,
   ImportImagesResponse,
   ListImagesResponse,
   ListVolumesResponse,
@@ -70,6 +71,15 @@ export class Images {
   async export(reference: string, options: Abortable = {}): Promise<ByteStream> {
     const call = { query: query([["reference", reference]]), timeoutSeconds: null, signal: options.signal };
     return new ByteStream(await this.#server.send("GET", "/images/export", call));
+  }
+
+  /**
+   * Gives an image that is there, by name or id, another name, which means exactly this image from now on;
+   * answers it with all its names.
+   */
+  async tag(reference: string, name: string, options: Abortable = {}): Promise<ImageInfo> {
+    const parameters = query([["reference", reference], ["name", name]]);
+    return this.#server.json("POST", "/images/tag", { query: parameters, signal: options.signal });
   }
 
   /** Takes a name from an image; what nobody uses goes with {@link Images.prune}. */

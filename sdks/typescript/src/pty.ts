@@ -4,7 +4,7 @@ import { OpenSandboxError, TerminalError } from "./errors.ts";
 import { socketTakesHeaders } from "./runtime.ts";
 import type { Sandbox } from "./sandbox.ts";
 import { type Abortable, deadline, query, segment, type Target } from "./transport.ts";
-import type { CreatePtyRequest, CreatePtyResponse, PtyClientMessage, PtyServerMessage, PtySignal, PtyStatus } from "./wire.ts";
+import type { CreatePtyResponse, PtyClientMessage, PtyServerMessage, PtySignal, PtyStatus } from "./wire.ts";
 
 const KIND_STDIN = 0;
 const KIND_STDOUT = 1;
@@ -23,6 +23,22 @@ const WAITING_BYTES_MAX = 16 * 1024 * 1024;
 /** How long a signed address of a terminal is good; only the handshake needs it. */
 const SIGNED_SECONDS = 60;
 
+/** How large a terminal is, in characters. */
+export interface TerminalSize {
+  columns: number;
+  rows: number;
+}
+
+/** What a terminal is made of. */
+export interface NewTerminal extends Abortable {
+  /** Shell text; nothing is an interactive shell. */
+  command?: string | undefined;
+  /** Where; made when it is not there. */
+  cwd?: string | undefined;
+  /** From the start: a shell that is told its size only while it starts may miss it. */
+  size?: TerminalSize | undefined;
+}
+
 /** How to connect to a terminal. */
 export interface TerminalOptions extends Abortable {
   /** Pipes instead of a terminal, with stderr apart. */
@@ -31,6 +47,8 @@ export interface TerminalOptions extends Abortable {
   since?: number | undefined;
   /** Take it from the client that holds it. */
   takeOver?: boolean | undefined;
+  /** What it gets before its shell starts or anything is replayed. Pipes have no size. */
+  size?: TerminalSize | undefined;
 }
 
 /** What comes from a terminal. */
@@ -60,8 +78,9 @@ export class Terminals {
   }
 
   /** Makes a terminal: an interactive shell, or this shell text, in this directory. */
-  async create(options: Abortable & CreatePtyRequest = {}): Promise<Terminal> {
-    const { signal, ...json } = options;
+  async create(options: NewTerminal = {}): Promise<Terminal> {
+    const { signal, size, ...rest } = options;
+    const json = size === undefined ? rest : { ...rest, cols: size.columns, rows: size.rows };
     const exec = await this.#sandbox.exec(signal);
     const made = await exec.json<CreatePtyResponse>("POST", "/pty", { json, signal });
     return this.get(made.session_id);
@@ -110,6 +129,8 @@ export class Terminal {
       ["pty", options.pipes === true ? "0" : undefined],
       ["since", options.since],
       ["takeover", options.takeOver === true ? "1" : undefined],
+      ["cols", options.size?.columns],
+      ["rows", options.size?.rows],
     ]);
     const connection = await TerminalConnection.open(place, path, parameters, options.signal);
     if (connection !== undefined) return connection;

@@ -24,18 +24,15 @@ func run(ctx context.Context) error {
 		return err
 	}
 	defer sandbox.Close(ctx)
-	terminal, err := sandbox.Terminals.Create(ctx, "", "")
+	terminal, err := sandbox.Terminals.Create(ctx, nil)
 	if err != nil {
 		return err
 	}
-	connection, err := terminal.Connect(ctx, nil)
+	connection, err := terminal.Connect(ctx, &osb.TerminalOptions{Size: &osb.TerminalSize{Columns: 100, Rows: 30}})
 	if err != nil {
 		return err
 	}
 	defer connection.Close()
-	if err := connection.Resize(100, 30); err != nil {
-		return err
-	}
 	if _, err := io.WriteString(connection, "stty size; exit\n"); err != nil {
 		return err
 	}

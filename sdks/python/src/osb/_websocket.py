@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 import os
 import struct
 
@@ -21,6 +20,9 @@ def new_key() -> str:
 
 def accept_of(key: str) -> str:
     """What a server answers that speaks WebSocket (RFC 6455, 4.2.2)."""
+    # Only a terminal needs it, and it loads OpenSSL.
+    import hashlib
+
     return base64.b64encode(hashlib.sha1(key.encode() + _GUID).digest()).decode()
 
 

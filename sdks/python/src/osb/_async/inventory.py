@@ -22,10 +22,12 @@ class AsyncImages:
         """All of them, and what they take."""
         return wire.ListImagesResponse.from_wire(await self._target.json("GET", "/images"))
 
-    async def pull(self, image: str, platform: wire.PlatformSpec | None = None) -> AsyncStream:
+    async def pull(
+        self, image: str, platform: wire.PlatformSpec | None = None, *, auth: wire.ImageAuth | None = None
+    ) -> AsyncStream:
         """Brings an image to the server; answers its progress as `PullEvent`s. The last is `done` or
-        `error`; a stream that ends without either was cut off."""
-        order: dict[str, Any] = {"image": {"uri": image}}
+        `error`; a stream that ends without either was cut off. `auth` is for a private registry."""
+        order: dict[str, Any] = {"image": wire.ImageSpec(uri=image, auth=auth)}
         if platform is not None:
             order["platform"] = platform
         # A registry may think about its first answer for long.
@@ -44,6 +46,12 @@ class AsyncImages:
         """An image as an OCI archive."""
         query = _http.query(("reference", reference))
         return AsyncByteStream(await self._target.send("GET", "/images/export", query=query, timeout=None))
+
+    async def tag(self, reference: str, name: str) -> wire.ImageInfo:
+        """Gives an image that is there, by name or id, another name, which means exactly this image from now
+        on; answers it with all its names."""
+        query = _http.query(("reference", reference), ("name", name))
+        return wire.ImageInfo.from_wire(await self._target.json("POST", "/images/tag", query=query))
 
     async def remove(self, reference: str) -> None:
         """Takes a name from an image; what nobody uses goes with `prune`."""

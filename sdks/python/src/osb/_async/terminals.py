@@ -25,10 +25,15 @@ class AsyncTerminals:
     def __init__(self, sandbox: AsyncSandbox) -> None:
         self._sandbox = sandbox
 
-    async def create(self, cwd: str | None = None, command: str | None = None) -> AsyncTerminal:
-        """Makes a terminal: an interactive shell, or this shell text, in this directory."""
+    async def create(
+        self, cwd: str | None = None, command: str | None = None, *, size: tuple[int, int] | None = None
+    ) -> AsyncTerminal:
+        """Makes a terminal: an interactive shell, or this shell text, in this directory, with a `size` of
+        columns and rows; a shell that is told its size only while it starts may miss it."""
         target = await self._sandbox._exec()
-        order = {name: value for name, value in (("cwd", cwd), ("command", command)) if value is not None}
+        columns, rows = size or (None, None)
+        given = (("cwd", cwd), ("command", command), ("cols", columns), ("rows", rows))
+        order = {name: value for name, value in given if value is not None}
         return self.get((await target.json("POST", "/pty", json=order))["session_id"])
 
     def get(self, id: str) -> AsyncTerminal:
@@ -60,13 +65,17 @@ class AsyncTerminal:
         await target.whole("DELETE", f"/pty/{_http.segment(self.id)}")
 
     async def connect(
-        self, *, pipes: bool = False, since: int | None = None, take_over: bool = False
+        self, *, pipes: bool = False, since: int | None = None, take_over: bool = False,
+        size: tuple[int, int] | None = None,
     ) -> AsyncTerminalConnection:
         """Connects to it; the first connection starts its shell. `pipes` are instead of a terminal, with
         error output apart; `since` replays output from this byte on; `take_over` takes it from the
-        client that holds it."""
+        client that holds it; `size` are the columns and rows that it gets before its shell starts or anything
+        is replayed. Pipes have no size."""
         target = await self._sandbox._exec()
-        query = _http.query(("pty", "0" if pipes else None), ("since", since), ("takeover", "1" if take_over else None))
+        columns, rows = size or (None, None)
+        query = _http.query(("pty", "0" if pipes else None), ("since", since), ("takeover", "1" if take_over else None),
+                            ("cols", columns), ("rows", rows))
         key = _websocket.new_key()
         headers = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
                    "Sec-WebSocket-Key": key}

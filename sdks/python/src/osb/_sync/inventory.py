@@ -23,10 +23,12 @@ class Images:
         """All of them, and what they take."""
         return wire.ListImagesResponse.from_wire(self._target.json("GET", "/images"))
 
-    def pull(self, image: str, platform: wire.PlatformSpec | None = None) -> Stream:
+    def pull(
+        self, image: str, platform: wire.PlatformSpec | None = None, *, auth: wire.ImageAuth | None = None
+    ) -> Stream:
         """Brings an image to the server; answers its progress as `PullEvent`s. The last is `done` or
-        `error`; a stream that ends without either was cut off."""
-        order: dict[str, Any] = {"image": {"uri": image}}
+        `error`; a stream that ends without either was cut off. `auth` is for a private registry."""
+        order: dict[str, Any] = {"image": wire.ImageSpec(uri=image, auth=auth)}
         if platform is not None:
             order["platform"] = platform
         # A registry may think about its first answer for long.
@@ -45,6 +47,12 @@ class Images:
         """An image as an OCI archive."""
         query = _http.query(("reference", reference))
         return ByteStream(self._target.send("GET", "/images/export", query=query, timeout=None))
+
+    def tag(self, reference: str, name: str) -> wire.ImageInfo:
+        """Gives an image that is there, by name or id, another name, which means exactly this image from now
+        on; answers it with all its names."""
+        query = _http.query(("reference", reference), ("name", name))
+        return wire.ImageInfo.from_wire(self._target.json("POST", "/images/tag", query=query))
 
     def remove(self, reference: str) -> None:
         """Takes a name from an image; what nobody uses goes with `prune`."""

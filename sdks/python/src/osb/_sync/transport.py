@@ -6,7 +6,6 @@ what is sent again. Knows nothing of sandboxes.
 from __future__ import annotations
 
 import json
-import random
 import threading
 from typing import Any, Iterator, Mapping, Union
 
@@ -246,6 +245,9 @@ class Transport:
                 asked = error.retry_after if isinstance(error, ApiError) else None
             # There is no event to wait for: the other side is busy or away.
             net.sleep(min(delay if asked is None else asked, policy.longest_delay))
+            # Only a second attempt needs it, and it loads OpenSSL.
+            import random
+
             # Spread out, so that clients that failed together do not return together.
             delay = min(random.uniform(policy.first_delay, max(delay * 3, policy.first_delay)), policy.longest_delay)
 

@@ -3,6 +3,7 @@ package dev.osb;
 import static dev.osb.Task.await;
 
 import dev.osb.wire.ImageAuth;
+import dev.osb.wire.ImageInfo;
 import dev.osb.wire.ImageSpec;
 import dev.osb.wire.ImportImagesResponse;
 import dev.osb.wire.ListImagesResponse;
@@ -77,6 +78,19 @@ public final class Images {
     public CompletableFuture<ByteStream> exportAsync(String reference) {
         Call call = Call.get("/images/export").query("reference", reference).timeout(null);
         return Task.map(server.send(call), answer -> new ByteStream(answer, call.what()));
+    }
+
+    /**
+     * Gives an image that is there, by name or id, another name, which means exactly this image from now on; answers it with
+     * all its names.
+     */
+    public ImageInfo tag(String reference, String name) {
+        return await(tagAsync(reference, name));
+    }
+
+    /** {@link #tag} without blocking. */
+    public CompletableFuture<ImageInfo> tagAsync(String reference, String name) {
+        return server.json(Call.post("/images/tag").query("reference", reference, "name", name), ImageInfo::fromJson);
     }
 
     /** Takes a name from an image; what nobody uses goes with {@link #prune}. */

@@ -5,6 +5,7 @@ public final class TerminalOptions {
     boolean pipes;
     Long since;
     boolean takeOver;
+    TerminalSize size;
 
     /** As a terminal, from now on, if nobody holds it. */
     public TerminalOptions() {}
@@ -27,7 +28,15 @@ public final class TerminalOptions {
         return this;
     }
 
+    /** The size that it gets before its shell starts or anything is replayed. Pipes have no size. */
+    public TerminalOptions size(TerminalSize size) {
+        this.size = size;
+        return this;
+    }
+
     String query() {
-        return Text.query("pty", pipes ? "0" : null, "since", since, "takeover", takeOver ? "1" : null);
+        Integer columns = size == null ? null : (Integer) size.columns();
+        Integer rows = size == null ? null : (Integer) size.rows();
+        return Text.query("pty", pipes ? "0" : null, "since", since, "takeover", takeOver ? "1" : null, "cols", columns, "rows", rows);
     }
 }

@@ -135,6 +135,7 @@ final class JavaCalls {
             case "pull" -> held(client.images().pull(with.text("image"), null, with.wire("platform", PlatformSpec::fromJson)));
             case "import" -> client.images().importArchive(Contents.of(Archives.packed(with.map("files"))), with.text("name"));
             case "export" -> Archives.entries(client.images().export(with.text("reference")), false);
+            case "tag" -> client.images().tag(with.text("reference"), with.text("name"));
             case "remove" -> nothing(() -> client.images().remove(with.text("reference")));
             default -> throw unknown("images." + call);
         };

@@ -28,7 +28,7 @@ final class JavaInside {
             case "execution" -> execution((Execution) on, call);
             case "sessions" -> created(((Sandbox) on).sessions().create(with.text("cwd")));
             case "session" -> session((Session) on, call, with);
-            case "terminals" -> created(((Sandbox) on).terminals().create(with.text("command"), with.text("cwd")));
+            case "terminals" -> created(((Sandbox) on).terminals().create(with.text("command"), with.text("cwd"), Settings.size(with)));
             case "terminal" -> terminal((Terminal) on, call, with);
             case "connection" -> connection((TerminalConnection) on, call, with);
             case "code" -> code((Sandbox) on, call, with);

@@ -13,6 +13,7 @@ import dev.osb.SandboxSource;
 import dev.osb.SessionRunOptions;
 import dev.osb.SnapshotFilter;
 import dev.osb.TerminalOptions;
+import dev.osb.TerminalSize;
 import dev.osb.WriteFile;
 import dev.osb.wire.NetworkPolicy;
 import dev.osb.wire.PlatformSpec;
@@ -22,6 +23,7 @@ import java.io.IOException;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.List;
 import java.util.Map;
 
 /** Arguments of calls as the SDK's options, for the runners of both languages. */
@@ -98,9 +100,15 @@ public final class Settings {
     }
 
     public static TerminalOptions terminal(Arguments with) {
-        TerminalOptions options = new TerminalOptions().pipes(with.flag("pipes")).takeOver(with.flag("take_over"));
+        TerminalOptions options = new TerminalOptions().pipes(with.flag("pipes")).takeOver(with.flag("take_over"))
+            .size(size(with));
         if (with.get("since") != null) options.since(with.wide("since"));
         return options;
+    }
+
+    public static TerminalSize size(Arguments with) {
+        return with.get("size") instanceof List<?> size
+            ? new TerminalSize(((Number) size.get(0)).intValue(), ((Number) size.get(1)).intValue()) : null;
     }
 
     public static SandboxFilter sandboxes(Arguments with) {

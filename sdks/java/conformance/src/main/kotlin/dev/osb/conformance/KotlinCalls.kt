@@ -121,6 +121,7 @@ internal object KotlinCalls {
         "pull" -> held(client.images.pull(with.text("image"), platform = with.wire("platform", PlatformSpec::fromJson)))
         "import" -> client.images.importArchive(dev.osb.Contents.of(Archives.packed(with.map("files"))), with.text("name"))
         "export" -> Archives.entries(client.images.export(with.text("reference")).bytes().inputStream(), false)
+        "tag" -> client.images.tag(with.text("reference"), with.text("name"))
         "remove" -> client.images.remove(with.text("reference"))
         else -> unknown("images.$call")
     }

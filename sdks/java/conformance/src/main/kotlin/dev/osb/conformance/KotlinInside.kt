@@ -24,7 +24,8 @@ internal object KotlinInside {
         "execution" -> execution(on as Execution, call)
         "sessions" -> (on as Sandbox).sessions.create(with.text("cwd")).let { Held(it, shown("id" to it.id), null) }
         "session" -> session(on as Session, call, with)
-        "terminals" -> (on as Sandbox).terminals.create(with.text("command"), with.text("cwd")).let { Held(it, shown("id" to it.id), null) }
+        "terminals" -> (on as Sandbox).terminals.create(with.text("command"), with.text("cwd"), Settings.size(with))
+            .let { Held(it, shown("id" to it.id), null) }
         "terminal" -> terminal(on as Terminal, call, with)
         "connection" -> connection(on as TerminalConnection, call, with)
         "code" -> code(on as Sandbox, call, with)
@@ -88,7 +89,7 @@ internal object KotlinInside {
     }
 
     private fun TerminalOptions.connecting(with: Arguments) {
-        pipes(with.flag("pipes")).takeOver(with.flag("take_over"))
+        pipes(with.flag("pipes")).takeOver(with.flag("take_over")).size(Settings.size(with))
         with.wide("since")?.let(::since)
     }
 

@@ -4,6 +4,7 @@ import dev.osb.Output
 import dev.osb.SessionRunOptions
 import dev.osb.TerminalEvent
 import dev.osb.TerminalOptions
+import dev.osb.TerminalSize
 import dev.osb.wire.PtyStatus
 import kotlinx.coroutines.NonCancellable
 import kotlinx.coroutines.flow.Flow
@@ -53,8 +54,12 @@ public class Session internal constructor(private val java: dev.osb.Session) {
 
 /** The terminals of a sandbox. */
 public class Terminals internal constructor(private val java: dev.osb.Terminals) {
-    /** Makes a terminal: an interactive shell, or this shell text, in this directory. */
-    public suspend fun create(command: String? = null, cwd: String? = null): Terminal = Terminal(java.createAsync(command, cwd).await())
+    /**
+     * Makes a terminal: an interactive shell, or this shell text, in this directory and with this size. A shell that is told
+     * its size only while it starts may miss it.
+     */
+    public suspend fun create(command: String? = null, cwd: String? = null, size: TerminalSize? = null): Terminal =
+        Terminal(java.createAsync(command, cwd, size).await())
 
     /** A terminal by its id, without any request. */
     public fun get(id: String): Terminal = Terminal(java.get(id))

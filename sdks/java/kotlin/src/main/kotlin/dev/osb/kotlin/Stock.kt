@@ -2,6 +2,7 @@ package dev.osb.kotlin
 
 import dev.osb.Contents
 import dev.osb.wire.ImageAuth
+import dev.osb.wire.ImageInfo
 import dev.osb.wire.ImportImagesResponse
 import dev.osb.wire.ListImagesResponse
 import dev.osb.wire.ListVolumesResponse
@@ -29,6 +30,12 @@ public class Images internal constructor(private val java: dev.osb.Images) {
 
     /** An image as an OCI archive. */
     public suspend fun export(reference: String): ByteStream = ByteStream(java.exportAsync(reference).await())
+
+    /**
+     * Gives an image that is there, by name or id, another name, which means exactly this image from now on; answers it with
+     * all its names.
+     */
+    public suspend fun tag(reference: String, name: String): ImageInfo = java.tagAsync(reference, name).await()
 
     /** Takes a name from an image; what nobody uses goes with [prune]. */
     public suspend fun remove(reference: String) {
