@@ -12,6 +12,7 @@ import queue
 import subprocess
 import threading
 import time
+import uuid
 from fnmatch import fnmatchcase
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -106,7 +107,7 @@ class Run:
         self.running = {}
         self.variables = {
             "scenario": scenario["name"], "key": API_KEY, "server": server.address, "proxy": proxy.address,
-            "host_paths": str(server.host_paths),
+            "host_paths": str(server.host_paths), "unique": uuid.uuid4().hex,
         }
 
     def go(self):
@@ -239,11 +240,14 @@ class Run:
         """A plain request of the scenario's own, as a browser or another program would send it."""
         order = filled(step["http"], self.variables)
         url = urlsplit(order["url"] if "://" in order["url"] else f"http://{order['url']}")
-        connection = http.client.HTTPConnection(url.netloc, timeout=CALL_SECONDS_MAX)
+        # Names below localhost are this machine (RFC 6761, section 6.3), whether or not its resolver knows.
+        is_local = (url.hostname or "").endswith(".localhost")
+        place = f"127.0.0.1:{url.port}" if is_local else url.netloc
+        connection = http.client.HTTPConnection(place, timeout=CALL_SECONDS_MAX)
         try:
             path = url.path + (f"?{url.query}" if url.query else "")
             body = order.get("body")
-            headers = dict(order.get("headers") or {})
+            headers = {"Host": url.netloc, **(order.get("headers") or {})}
             if isinstance(body, (dict, list)):
                 body, headers["Content-Type"] = json.dumps(body), "application/json"
             connection.request(order.get("method", "GET"), path or "/", body, headers)

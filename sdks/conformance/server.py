@@ -31,7 +31,7 @@ def programs():
 
 
 class Server:
-    def __init__(self):
+    def __init__(self, ingress="direct"):
         self.home = Path(tempfile.mkdtemp(prefix="osb-conformance-"))
         self.osb = programs()
         # Stays bound and is never listened on, so that nobody else gets the port between two starts.
@@ -50,6 +50,7 @@ class Server:
             f'[runtime]\ntype = "embedded"\nexecd_path = "{self.osb.parent / "execd"}"\n'
             f'[embedded]\ndata_dir = "{self.home}/data"\n'
             f'[store]\npath = "{self.home}/osb.db"\n'
+            f'[ingress]\nmode = "{ingress}"\ngateway.port = 0\n'
             f'[storage]\nallowed_host_paths = ["{self.host_paths}"]\n'
         )
         self.start()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"net/http"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -144,6 +145,22 @@ func (s *Sandbox) URL(ctx context.Context, port int) (url string, headers map[st
 func (s *Sandbox) PreviewURL(ctx context.Context, port int, expires time.Time) (string, error) {
 	endpoint, err := s.SignedEndpoint(ctx, port, expires)
 	return s.urlOf(endpoint), err
+}
+
+// Link is a link by which a browser reaches one of its ports, good for once (extension). The browser is let in
+// until then, or for as long as the server says where that is zero. Needs a server with an ingress gateway.
+func (s *Sandbox) Link(ctx context.Context, port int, until time.Time) (string, error) {
+	expires := ""
+	if !until.IsZero() {
+		expires = strconv.FormatInt(until.Unix(), 10)
+	}
+	asked := call{query: queryOf("link", "true", "expires", expires)}
+	endpoint, err := atID[wire.Endpoint](
+		ctx, s.Client.server, http.MethodGet, "/sandboxes/%s/endpoints/"+strconv.Itoa(port), s.ID, asked)
+	if err == nil && endpoint.Link == "" {
+		err = argumentError("the server knows no links; use one with an ingress gateway")
+	}
+	return endpoint.Link, err
 }
 
 // Do sends a request to one of its ports. Of the request's URL the path and the query count.

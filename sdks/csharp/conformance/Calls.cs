@@ -137,6 +137,10 @@ namespace OpenSandbox.Conformance
             }),
             ["sandbox.signed_endpoint"] = On<Sandbox>((s, w, t) => Of(s.EndpointAsync(
                 w.Int("port")!.Value, DateTimeOffset.UtcNow + w.Seconds("expires_in_s")!.Value, t))),
+            ["sandbox.link"] = On<Sandbox>(async (s, w, t) => new
+            {
+                link = await s.LinkAsync(w.Int("port")!.Value, DateTimeOffset.UtcNow + w.Seconds("expires_in_s")!.Value, t),
+            }),
             ["sandbox.snapshot"] = On<Sandbox>((s, w, t) => Of(s.SnapshotAsync(w.Text("name"), null, t))),
             ["sandbox.watch_metrics"] = On<Sandbox>((s, w, t) => Opened(s.WatchMetricsAsync(), Shapes.Metrics)),
             ["sandbox.tunnel"] = On<Sandbox>(async (s, w, t) =>
@@ -204,6 +208,9 @@ namespace OpenSandbox.Conformance
         {
             var options = new CreateOptions
             {
+                Name = w.Text("name"),
+                RenewOnAccess = w.Seconds("renew_on_access_s"),
+                IdempotencyKey = w.Text("idempotency_key"),
                 Env = w.Map("env"),
                 Metadata = w.Map("metadata"),
                 Resources = w.Map("resources"),

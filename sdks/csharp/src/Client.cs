@@ -272,6 +272,13 @@ namespace OpenSandbox
             return _server.JsonAsync<Endpoint>("GET", PathOf(id, $"/endpoints/{port}"), call, cancellationToken);
         }
 
+        internal async Task<string> LinkAsync(string id, int port, DateTimeOffset? until, CancellationToken cancellationToken)
+        {
+            var call = new Call { Query = Encoded.Query(("link", true), ("expires", until?.ToUnixTimeSeconds())) };
+            var endpoint = await _server.JsonAsync<Endpoint>("GET", PathOf(id, $"/endpoints/{port}"), call, cancellationToken).ConfigureAwait(false);
+            return endpoint.Link ?? throw new InvalidArgumentException("the server knows no links; use one with an ingress gateway");
+        }
+
         /// <summary>Begins a copy of a sandbox's filesystem.</summary>
         /// <param name="id">Which.</param>
         /// <param name="name">The copy's name.</param>

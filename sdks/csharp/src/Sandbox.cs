@@ -204,6 +204,14 @@ namespace OpenSandbox
         public async Task<string> PreviewUrlAsync(int port, DateTimeOffset expires, CancellationToken cancellationToken = default) =>
             UrlOf(await EndpointAsync(port, expires, cancellationToken).ConfigureAwait(false));
 
+        /// <summary>Extension: a link by which a browser reaches one of its ports, good for once. Needs a server with an ingress
+        /// gateway.</summary>
+        /// <param name="port">Which.</param>
+        /// <param name="until">The browser is let in until then; nothing is for as long as the server says.</param>
+        /// <param name="cancellationToken">Ends the call early.</param>
+        public Task<string> LinkAsync(int port, DateTimeOffset? until = null, CancellationToken cancellationToken = default) =>
+            Client.LinkAsync(Id, port, until, cancellationToken);
+
         /// <summary>A request to one of its ports. Its address is below that port: <c>/index.html</c>. Redirects are not
         /// followed, and the answer's body is the caller's to read and to dispose.</summary>
         /// <param name="port">Which.</param>

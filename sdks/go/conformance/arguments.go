@@ -20,40 +20,42 @@ import (
 
 // arguments are what any call may have; what a name means depends on the call where it is raw.
 type arguments struct {
-	ID         string            `json:"id"`
-	Name       string            `json:"name"`
-	SandboxID  string            `json:"sandbox_id"`
-	States     []string          `json:"states"`
-	Metadata   map[string]string `json:"metadata"`
-	Page       int               `json:"page"`
-	PageSize   int               `json:"page_size"`
-	Limit      *int              `json:"limit"`
-	Method     string            `json:"method"`
-	Path       string            `json:"path"`
-	Body       any               `json:"body"`
-	Request    json.RawMessage   `json:"request"`
-	Policy     json.RawMessage   `json:"policy"`
-	Rules      []wire.NetworkRule
-	Targets    []string
-	After      *int64
-	Before     int64
-	Tail       *int
-	Resource   string
-	Actor      string
-	Scope      string
-	Kind       string
-	Query      map[string]any
-	Event      wire.MetricsEvent
-	Image      string
-	Reference  string
-	Force      bool
-	Platform   *wire.PlatformSpec
-	Port       int
-	Patch      map[string]*string
-	State      wire.SandboxState
-	ExpiresInS float64         `json:"expires_in_s"`
-	LifetimeS  json.RawMessage `json:"lifetime_s"`
-	TimeoutMS  float64         `json:"timeout_ms"`
+	ID             string            `json:"id"`
+	Name           string            `json:"name"`
+	SandboxID      string            `json:"sandbox_id"`
+	States         []string          `json:"states"`
+	Metadata       map[string]string `json:"metadata"`
+	Page           int               `json:"page"`
+	PageSize       int               `json:"page_size"`
+	Limit          *int              `json:"limit"`
+	Method         string            `json:"method"`
+	Path           string            `json:"path"`
+	Body           any               `json:"body"`
+	Request        json.RawMessage   `json:"request"`
+	Policy         json.RawMessage   `json:"policy"`
+	Rules          []wire.NetworkRule
+	Targets        []string
+	After          *int64
+	Before         int64
+	Tail           *int
+	Resource       string
+	Actor          string
+	Scope          string
+	Kind           string
+	Query          map[string]any
+	Event          wire.MetricsEvent
+	Image          string
+	Reference      string
+	Force          bool
+	Platform       *wire.PlatformSpec
+	Port           int
+	Patch          map[string]*string
+	State          wire.SandboxState
+	ExpiresInS     float64         `json:"expires_in_s"`
+	RenewOnAccessS float64         `json:"renew_on_access_s"`
+	IdempotencyKey string          `json:"idempotency_key"`
+	LifetimeS      json.RawMessage `json:"lifetime_s"`
+	TimeoutMS      float64         `json:"timeout_ms"`
 
 	Domain           string
 	APIKey           string `json:"api_key"`
@@ -183,6 +185,7 @@ func (a *arguments) createOptions() *osb.CreateOptions {
 		Snapshot: a.SnapshotID, Template: a.TemplateID, Lifetime: a.lifetime(), Env: a.Env, Metadata: a.Metadata,
 		Resources: a.Resources, Entrypoint: a.Entrypoint, Volumes: a.Volumes, NetworkPolicy: a.NetworkPolicy,
 		CredentialProxy: a.CredentialProxy, SecureAccess: a.SecureAccess, Extensions: a.Extensions, Platform: a.Platform,
+		Name: a.Name, RenewOnAccess: duration(a.RenewOnAccessS, time.Second), IdempotencyKey: a.IdempotencyKey,
 		Lifecycle: a.Lifecycle, ReadyTimeout: duration(a.ReadyTimeoutMS, time.Millisecond), SkipReady: a.SkipReady,
 	}
 }

@@ -415,6 +415,10 @@ var sandboxCalls = map[string]call{
 	"sandbox.signed_endpoint": plain(func(ctx context.Context, s *osb.Sandbox, w *arguments) (wire.Endpoint, error) {
 		return s.SignedEndpoint(ctx, w.Port, time.Now().Add(duration(w.ExpiresInS, time.Second)))
 	}),
+	"sandbox.link": onObject(func(ctx context.Context, s *osb.Sandbox, w *arguments) (any, error) {
+		link, err := s.Link(ctx, w.Port, time.Now().Add(duration(w.ExpiresInS, time.Second)))
+		return object{"link": link}, err
+	}),
 	"sandbox.snapshot": plain(func(ctx context.Context, s *osb.Sandbox, w *arguments) (wire.Snapshot, error) {
 		return s.Snapshot(ctx, w.Name)
 	}),

@@ -12,6 +12,7 @@ import os
 import sys
 import tarfile
 import tempfile
+from datetime import datetime, timedelta, timezone
 
 from osb import AsyncClient, AsyncPool, AsyncSandbox, Config, RetryPolicy, WriteFile, errors, results
 from osb import terminal_events as terminal
@@ -111,11 +112,13 @@ def names_in(data):
 
 def create_settings(given):
     settings = {"image": given.get("image"), "snapshot": given.get("snapshot_id"), "template": given.get("template_id")}
-    for name in ("name", "env", "metadata", "resources", "entrypoint", "credential_proxy", "secure_access", "extensions"):
+    for name in ("name", "idempotency_key", "env", "metadata", "resources", "entrypoint", "credential_proxy", "secure_access", "extensions"):
         if name in given:
             settings[name] = given[name]
     if "lifetime_s" in given:
         settings["lifetime"] = given["lifetime_s"]
+    if "renew_on_access_s" in given:
+        settings["renew_on_access"] = given["renew_on_access_s"]
     if "volumes" in given:
         settings["volumes"] = [Volume.from_wire(each) for each in given["volumes"]]
     for name, kind in (("network_policy", NetworkPolicy), ("platform", PlatformSpec), ("lifecycle", SandboxLifecycle)):
@@ -296,6 +299,9 @@ class Runner:
                 return to_wire(await on.endpoint(given["port"])), None
             case "signed_endpoint":
                 return to_wire(await on.preview_link(given["port"], given["expires_in_s"])), None
+            case "link":
+                until = datetime.now(timezone.utc) + timedelta(seconds=given["expires_in_s"])
+                return {"link": await on.link(given["port"], until)}, None
             case "url":
                 url, headers = await on.url(given["port"])
                 return {"url": url, "headers": headers}, None

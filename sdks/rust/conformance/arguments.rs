@@ -98,6 +98,15 @@ impl With {
             CreateSandbox::from_image(self.string("image"))
         };
         create = create.client(client);
+        if let Some(name) = self.text("name") {
+            create = create.name(name);
+        }
+        if let Some(by) = self.time("renew_on_access_s") {
+            create = create.renew_on_access(by);
+        }
+        if let Some(key) = self.text("idempotency_key") {
+            create = create.idempotency_key(key);
+        }
         if let Some(lifetime) = self.time("lifetime_s") {
             create = create.timeout(lifetime);
         } else if self.0.get("lifetime_s").is_some() {

@@ -50,6 +50,10 @@ pub(crate) async fn sandbox(call: &str, on: &Sandbox, with: &With) -> Made {
                     .await?,
             )
         }
+        "sandbox.link" => {
+            let until = Timestamp::now() + with.time("expires_in_s").unwrap_or_default();
+            told(json!({"link": on.link(port()?, Some(until)).await?}))
+        }
         "sandbox.snapshot" => told(on.snapshot(with.text("name")).await?),
         "sandbox.watch_metrics" => {
             let watch = Held::of_stream(on.watch_metrics().await?);

@@ -8,13 +8,13 @@ use api::endpoint::Endpoint;
 use api::event::LifecycleEvent;
 use api::query::{ListSandboxesQuery, ListSnapshotsQuery, QueryWriter};
 use api::sandbox::{
-    API_KEY_HEADER, CreateSandboxRequest, CreateSandboxResponse, Health, ListSandboxesResponse,
-    MetadataPatch, RenewSandboxExpirationRequest, RenewSandboxExpirationResponse,
+    API_KEY_HEADER, CreateSandboxRequest, CreateSandboxResponse, Health, IDEMPOTENCY_KEY_HEADER,
+    ListSandboxesResponse, MetadataPatch, RenewSandboxExpirationRequest, RenewSandboxExpirationResponse,
     Sandbox as SandboxInfo, SandboxState, Version,
 };
 use api::snapshot::{CreateSnapshotRequest, ListSnapshotsResponse, Snapshot, SnapshotState};
 use futures_util::Stream;
-use http::{HeaderMap, Method};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use jiff::Timestamp;
 use serde_json::Value;
 
@@ -117,8 +117,23 @@ impl Client {
         request: &CreateSandboxRequest,
         timeout: Duration,
     ) -> Result<CreateSandboxResponse> {
+        self.create_with_key(request, timeout, None).await
+    }
+
+    pub(crate) async fn create_with_key(
+        &self,
+        request: &CreateSandboxRequest,
+        timeout: Duration,
+        key: Option<&str>,
+    ) -> Result<CreateSandboxResponse> {
         let longest = timeout.max(self.config().request_timeout);
-        let call = self.target.post("/sandboxes").json(request);
+        let mut call = self.target.post("/sandboxes").json(request);
+        if let Some(key) = key {
+            let refused = |_| Error::InvalidArgument(format!("{key:?} is no value of a header"));
+            let value = HeaderValue::try_from(key).map_err(refused)?;
+            let name = HeaderName::from_bytes(IDEMPOTENCY_KEY_HEADER.as_bytes());
+            call = call.header(name.expect("it is a header's name"), value);
+        }
         call.timeout(Some(longest)).json_answer().await
     }
 

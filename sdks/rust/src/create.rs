@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use api::network_policy::NetworkPolicy;
 use api::sandbox::{
-    CreateSandboxRequest, CreateSandboxResponse, CredentialProxyConfig, ImageAuth, ImageSpec,
-    PlatformSpec, SandboxLifecycle,
+    CreateSandboxRequest, CreateSandboxResponse, CredentialProxyConfig, EXTENSION_RENEW_SECONDS,
+    ImageAuth, ImageSpec, PlatformSpec, SandboxLifecycle,
 };
 use api::secret::Secret;
 use api::volume::Volume;
@@ -36,6 +36,7 @@ pub struct CreateSandbox {
     ready_timeout: Duration,
     interval: Duration,
     skip_check: bool,
+    idempotency_key: Option<String>,
 }
 
 impl CreateSandbox {
@@ -46,6 +47,7 @@ impl CreateSandbox {
             ready_timeout: READY_TIMEOUT,
             interval: connect::ASK_AGAIN,
             skip_check: false,
+            idempotency_key: None,
         }
     }
 
@@ -212,6 +214,23 @@ impl CreateSandbox {
         self
     }
 
+    /// A label `name`, by which it can be listed.
+    pub fn name(self, name: impl Into<String>) -> Self {
+        self.metadata("name", name)
+    }
+
+    /// Each request to it through the server lets it live so much longer; the operator must allow it.
+    pub fn renew_on_access(self, by: Duration) -> Self {
+        self.extension(EXTENSION_RENEW_SECONDS, seconds(by).to_string())
+    }
+
+    /// Extension: the server makes one sandbox however often it is asked with this key, so that a broken
+    /// connection is tried again.
+    pub fn idempotency_key(mut self, key: impl Into<String>) -> Self {
+        self.idempotency_key = Some(key.into());
+        self
+    }
+
     /// How long it may take to be ready, pulling its image included.
     pub fn ready_timeout(mut self, timeout: Duration) -> Self {
         self.ready_timeout = timeout;
@@ -237,8 +256,9 @@ impl CreateSandbox {
             Some(client) => client,
             None => Client::from_env()?,
         };
+        let key = self.idempotency_key.as_deref();
         let created = client
-            .create_request(&self.request, self.ready_timeout)
+            .create_with_key(&self.request, self.ready_timeout, key)
             .await?;
         let sandbox = Sandbox::handle(client, created.id.as_str());
         if !self.skip_check

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use api::sandbox::REQUEST_ID_HEADER;
+use api::sandbox::{IDEMPOTENCY_KEY_HEADER, REQUEST_ID_HEADER};
 
 use crate::config::ConnectionConfig;
 use crate::error::{ApiError, Error, Result, is_passing};
@@ -250,6 +250,11 @@ impl Request<'_> {
         }
     }
 
+    /// A server that is given a key does once what it is asked twice.
+    fn is_idempotent(&self) -> bool {
+        self.method.is_idempotent() || self.headers.contains_key(IDEMPOTENCY_KEY_HEADER)
+    }
+
     fn may_repeat(&self, error: &Error) -> bool {
         if matches!(self.payload, Payload::Once { .. }) {
             return false;
@@ -258,8 +263,8 @@ impl Request<'_> {
             Error::Connection {
                 is_unsent: true, ..
             } => true,
-            Error::Connection { .. } => self.method.is_idempotent(),
-            Error::Api(api) => self.method.is_idempotent() && is_passing(api.status),
+            Error::Connection { .. } => self.is_idempotent(),
+            Error::Api(api) => self.is_idempotent() && is_passing(api.status),
             _ => false,
         }
     }

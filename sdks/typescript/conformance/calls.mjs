@@ -39,6 +39,9 @@ function source({ image, snapshot_id, template_id }) {
 function createOptions(with_, signal) {
   return {
     ...("lifetime_s" in with_ ? { lifetimeSeconds: with_.lifetime_s } : {}),
+    name: given(with_.name),
+    renewOnAccessSeconds: given(with_.renew_on_access_s),
+    idempotencyKey: given(with_.idempotency_key),
     env: given(with_.env),
     metadata: given(with_.metadata),
     resources: given(with_.resources),
@@ -298,6 +301,9 @@ export const CALLS = {
   "sandbox.url": (s, w, signal) => s.url(w.port, { signal }),
   "sandbox.signed_endpoint": (s, w, signal) =>
     s.endpoint(w.port, { expires: new Date(Date.now() + w.expires_in_s * 1000), signal }),
+  "sandbox.link": async (s, w, signal) => ({
+    link: await s.link(w.port, { until: new Date(Date.now() + w.expires_in_s * 1000), signal }),
+  }),
   "sandbox.snapshot": (s, w, signal) => s.snapshot({ name: given(w.name), signal }),
   "sandbox.watch_metrics": async (s) => {
     const samples = await s.watchMetrics();

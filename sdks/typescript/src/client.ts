@@ -214,6 +214,17 @@ export class Client {
     });
   }
 
+  /** @internal A link for a browser; {@link Sandbox.link} says more. */
+  async link(id: string, port: number, options: Abortable & { until?: Date | undefined }): Promise<string> {
+    const expires = options.until === undefined ? undefined : Math.floor(options.until.getTime() / 1000);
+    const { link } = await this.#server.json<Endpoint>("GET", sandboxPath(id, `/endpoints/${port}`), {
+      query: query([["link", true], ["expires", expires]]),
+      signal: options.signal,
+    });
+    if (!link) throw new InvalidArgumentError("the server knows no links; use one with an ingress gateway");
+    return link;
+  }
+
   /** Begins a copy of a sandbox's filesystem. */
   async createSnapshot(id: string, options: Abortable & { name?: string | undefined } = {}): Promise<Snapshot> {
     return this.#server.json("POST", sandboxPath(id, "/snapshots"), {

@@ -149,6 +149,14 @@ export class Sandbox {
     return this.#urlOf(await this.endpoint(port, { ...options, expires }));
   }
 
+  /**
+   * Extension: a link by which a browser reaches one of its ports, good for once. The browser is let in until
+   * then, or for as long as the server says. Needs a server with an ingress gateway.
+   */
+  async link(port: number, options: Abortable & { until?: Date | undefined } = {}): Promise<string> {
+    return this.client.link(this.id, port, options);
+  }
+
   /** A request to one of its ports. */
   async fetch(port: number, path: string, init: RequestInit = {}): Promise<Response> {
     const { url, headers } = await this.url(port, { signal: init.signal ?? undefined });

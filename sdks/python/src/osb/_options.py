@@ -45,4 +45,5 @@ class PoolOptions(TypedDict, total=False):
 class CreateOptions(PoolOptions, total=False):
     """What `Sandbox.create` takes beside the image and the client."""
 
+    idempotency_key: str | None
     lifetime: Seconds | None

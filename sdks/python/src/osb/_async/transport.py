@@ -80,6 +80,8 @@ class Request:
         self.url = f"{target.address.url}{path}"
         self.body = body
         all_headers = {**target.headers, **(headers or {})}
+        # A server that is given a key does once what it is asked twice.
+        self.is_idempotent = method in _http.IDEMPOTENT or "Idempotency-Key" in all_headers
         if body is not None:
             all_headers["Content-Type"] = content_type
             if isinstance(body, bytes):
@@ -101,10 +103,9 @@ class Request:
     def may_repeat(self, error: OsbError) -> bool:
         if not self.is_repeatable:
             return False
-        is_idempotent = self.method in _http.IDEMPOTENT
         if isinstance(error, ConnectionFailed):
-            return error.is_unsent or is_idempotent
-        return isinstance(error, ApiError) and is_idempotent and error.is_retryable
+            return error.is_unsent or self.is_idempotent
+        return isinstance(error, ApiError) and self.is_idempotent and error.is_retryable
 
 
 class Response:
@@ -260,7 +261,7 @@ class Transport:
             except ConnectionFailed:
                 # Closed by the other side just when it was used again: another is tried at once,
                 # where that is safe.
-                if request.method not in _http.IDEMPOTENT or not request.is_repeatable:
+                if not request.is_idempotent or not request.is_repeatable:
                     raise
         try:
             connection = await net.Connection.open(address, deadline)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, Mapping, Sequence
 
-from .. import wire
+from .. import _http, wire
 from .._durations import Seconds, seconds
 from ..errors import ConnectionFailed, Failed, InvalidArgument, NotReady, OsbError, TimedOut
 from . import net
@@ -68,13 +68,15 @@ class Sandbox:
         platform: wire.PlatformSpec | None = None, lifecycle: wire.SandboxLifecycle | None = None,
         renew_on_access: Seconds | None = None, extensions: Mapping[str, str] | None = None,
         image_auth: tuple[str, str] | None = None, ready_timeout: Seconds = READY_TIMEOUT,
-        wait_until_ready: bool = True, client: Client | None = None,
+        wait_until_ready: bool = True, idempotency_key: str | None = None, client: Client | None = None,
     ) -> Sandbox:
         """Makes a sandbox from an image, a snapshot or a template, and waits until it can be used.
 
         `lifetime` is in seconds (10 minutes unless said), None is for ever; `renew_on_access` lets it live
         so much longer with each use. `resources` are `cpu`, `memory`, `disk`, `pids`. `name` is kept as the
-        label `name`. `volumes` are made with `osb.volumes`. Without a `client`, one from the environment.
+        label `name`. `volumes` are made with `osb.volumes`. With an `idempotency_key` the server makes one
+        sandbox however often it is asked, so that a broken connection is tried again. Without a `client`, one
+        from the environment.
         """
         if sum(source is not None for source in (image, snapshot, template)) != 1:
             raise InvalidArgument("a sandbox is made from one thing", "give an image, a snapshot or a template")
@@ -95,12 +97,12 @@ class Sandbox:
             credential_proxy=None if credential_proxy is None else wire.CredentialProxyConfig(enabled=credential_proxy),
             secure_access=secure_access or None, platform=platform, lifecycle=lifecycle, extensions=further or None,
         )
-        return cls.from_request(request, seconds(ready_timeout), wait_until_ready, client)
+        return cls.from_request(request, seconds(ready_timeout), wait_until_ready, client, idempotency_key)
 
     @classmethod
     def from_request(
         cls, request: wire.CreateSandboxRequest, ready_timeout: float = READY_TIMEOUT,
-        wait_until_ready: bool = True, client: Client | None = None,
+        wait_until_ready: bool = True, client: Client | None = None, idempotency_key: str | None = None,
     ) -> Sandbox:
         """Makes a sandbox from a request as it goes over the wire; nothing is added to it."""
         sandbox = cls(client or _client(), "")
@@ -108,7 +110,8 @@ class Sandbox:
         target = sandbox.client._target
         # Our server answers when the sandbox is ready.
         longest = max(ready_timeout, sandbox.client.config.request_timeout)
-        answer = target.json("POST", "/sandboxes", json=request, timeout=longest)
+        headers = {} if idempotency_key is None else {"Idempotency-Key": idempotency_key}
+        answer = target.json("POST", "/sandboxes", json=request, headers=headers, timeout=longest)
         sandbox.id = wire.CreateSandboxResponse.from_wire(answer).id
         if wait_until_ready:
             try:
@@ -204,6 +207,16 @@ class Sandbox:
         """Where one of its ports is reached, as a signed route that is good for so long and needs no key."""
         expires = datetime.now(timezone.utc) + timedelta(seconds=seconds(lifetime))
         return self.client.endpoint(self.id, port, expires)
+
+    def link(self, port: int, until: datetime | None = None) -> str:
+        """A link by which a browser reaches one of its ports, good for once. The browser is let in until then,
+        or for as long as the server says. Needs a server with an ingress gateway."""
+        query = _http.query(("link", True), ("expires", None if until is None else int(until.timestamp())))
+        path = f"/sandboxes/{_http.segment(self.id)}/endpoints/{port}"
+        answer = wire.Endpoint.from_wire(self.client._target.json("GET", path, query=query))
+        if not answer.link:
+            raise InvalidArgument("the server knows no links", "use a server with an ingress gateway")
+        return answer.link
 
     def url(self, port: int) -> tuple[str, dict[str, str]]:
         """The URL of one of its ports, and the headers to send."""

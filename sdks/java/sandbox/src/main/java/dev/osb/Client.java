@@ -250,6 +250,15 @@ public final class Client {
         return server.json(call, Endpoint::fromJson);
     }
 
+    /** A link for a browser; {@link Sandbox#link} says more. */
+    CompletableFuture<String> linkAsync(String id, int port, Instant until) {
+        Call call = Call.get(path(id, "/endpoints/" + port)).query("link", true, "expires", until == null ? null : until.getEpochSecond());
+        return Task.map(server.json(call, Endpoint::fromJson), endpoint -> {
+            if (endpoint.link() != null) return endpoint.link();
+            throw new InvalidArgumentException("the server knows no links; use one with an ingress gateway");
+        });
+    }
+
     /** Begins a copy of a sandbox's filesystem, under a name, which may be null. */
     public Snapshot createSnapshot(String id, String name) {
         return await(createSnapshotAsync(id, name));

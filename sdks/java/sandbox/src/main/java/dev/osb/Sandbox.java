@@ -215,6 +215,19 @@ public final class Sandbox implements AutoCloseable {
         return Task.map(signedEndpointAsync(port, expires), this::urlOf);
     }
 
+    /**
+     * Extension: a link by which a browser reaches one of its ports, good for once. The browser is let in until then, or for
+     * as long as the server says where that is null. Needs a server with an ingress gateway.
+     */
+    public String link(int port, Instant until) {
+        return await(linkAsync(port, until));
+    }
+
+    /** {@link #link} without blocking. */
+    public CompletableFuture<String> linkAsync(int port, Instant until) {
+        return client.linkAsync(id, port, until);
+    }
+
     /** Extension: a plain byte stream to one of its ports, for whatever does not speak HTTP. */
     public Tunnel tunnel(int port) {
         return await(tunnelAsync(port));

@@ -197,6 +197,7 @@ final class JavaCalls {
             case "endpoint" -> sandbox.endpoint(port);
             case "url" -> Shapes.map("url", sandbox.url(port).url(), "headers", sandbox.url(port).headers());
             case "signed_endpoint" -> sandbox.signedEndpoint(port, Instant.now().plus(with.seconds("expires_in_s")));
+            case "link" -> Shapes.map("link", sandbox.link(port, Instant.now().plus(with.seconds("expires_in_s"))));
             case "snapshot" -> sandbox.snapshot(with.text("name"));
             case "watch_metrics" -> held(sandbox.watchMetrics());
             case "tunnel" -> held(sandbox.tunnel(port));

@@ -67,6 +67,9 @@ public final class Settings {
     public static CreateOptions create(Arguments with) {
         CreateOptions options = new CreateOptions();
         if (with.has("lifetime_s")) options.lifetime(with.seconds("lifetime_s"));
+        if (with.text("name") != null) options.name(with.text("name"));
+        if (with.get("renew_on_access_s") != null) options.renewOnAccess(with.seconds("renew_on_access_s"));
+        if (with.text("idempotency_key") != null) options.idempotencyKey(with.text("idempotency_key"));
         options.env(with.map("env")).metadata(with.map("metadata")).resources(with.map("resources"));
         if (with.get("entrypoint") != null) options.entrypoint(with.texts("entrypoint").toArray(String[]::new));
         with.list("volumes", Volume::fromJson).forEach(options::volume);

@@ -181,6 +181,7 @@ internal object KotlinCalls {
             "endpoint" -> sandbox.endpoint(port)
             "url" -> sandbox.url(port).let { shown("url" to it.url(), "headers" to it.headers()) }
             "signed_endpoint" -> sandbox.signedEndpoint(port, Instant.now() + with.seconds("expires_in_s"))
+            "link" -> shown("link" to sandbox.link(port, Instant.now() + with.seconds("expires_in_s")))
             "snapshot" -> sandbox.snapshot(with.text("name"))
             "watch_metrics" -> held(sandbox.watchMetrics())
             "tunnel" -> held(sandbox.tunnel(port))

@@ -122,6 +122,12 @@ public class Sandbox internal constructor(
     /** A link to one of its ports that lets anyone in until it expires. The server must have a key to sign with. */
     public suspend fun previewUrl(port: Int, expires: Instant): String = java.previewUrlAsync(port, expires).await()
 
+    /**
+     * Extension: a link by which a browser reaches one of its ports, good for once. The browser is let in until then, or for
+     * as long as the server says. Needs a server with an ingress gateway.
+     */
+    public suspend fun link(port: Int, until: Instant? = null): String = java.linkAsync(port, until).await()
+
     /** Extension: a plain byte stream to one of its ports, for whatever does not speak HTTP. Reading and writing it block. */
     public suspend fun tunnel(port: Int): Tunnel = java.tunnelAsync(port).await()
 
