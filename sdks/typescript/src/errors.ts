@@ -255,9 +255,11 @@ export class FailedError extends OpenSandboxError {
   /** Its state. */
   readonly state: string;
 
-  constructor(subject: string, state: string, message: string) {
+  constructor(subject: string, state: string, message: string, cause?: OpenSandboxError) {
     super(`${subject} is ${state}${message === "" ? "" : `: ${message}`}`, {
       code: "FAILED",
+      requestId: cause?.requestId,
+      cause,
       remedy: state === "Paused" || state === "Pausing" ? "resume it first" : "look at its diagnostics and make another",
     });
     this.subject = subject;

@@ -39,6 +39,16 @@ export {
   TimeoutError,
   UnreadableError,
 } from "./errors.ts";
+export {
+  type ActOptions,
+  Desktop,
+  type DesktopAction,
+  type DesktopInfo,
+  type DesktopWindow,
+  type MouseButton,
+  type PictureOptions,
+  type Region,
+} from "./desktop.ts";
 export { type Ending, Execution, type ExecutionEvent, type ExecutionFailure, Output } from "./execution.ts";
 export { type FileInfo, Files, type Permission, type WriteOptions } from "./files.ts";
 export { type AuditFilter, Operator, type TemplateFilter } from "./operator.ts";

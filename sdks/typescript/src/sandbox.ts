@@ -253,6 +253,11 @@ export class Sandbox {
     return this.#targets.get(EGRESS_PORT) ?? this.#kept(EGRESS_PORT, signal);
   }
 
+  /** @internal One of its ports. */
+  async port(port: number, signal?: AbortSignal): Promise<Target> {
+    return this.#target(port, signal);
+  }
+
   async #kept(port: number, signal: AbortSignal | undefined): Promise<Target> {
     const target = await this.#target(port, signal);
     this.#targets.set(port, target);

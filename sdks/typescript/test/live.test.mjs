@@ -5,8 +5,8 @@ import { mkdirSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSyn
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, before, test } from "node:test";
-import { ApiError, FailedError, namedVolume, OpenSandboxError, Pool, Sandbox, TimeoutError } from "../dist/index.js";
-import { Server } from "./server.mjs";
+import { ApiError, Desktop, FailedError, namedVolume, OpenSandboxError, Pool, Sandbox, TimeoutError } from "../dist/index.js";
+import { desktopHelper, Server } from "./server.mjs";
 
 const options = { timeout: 120_000, concurrency: true };
 let server;
@@ -187,6 +187,44 @@ test("a session remembers, a terminal is come back to", options, async (t) => {
   assert.equal(last.code, 7);
   await terminal.delete();
   await assert.rejects(terminal.connect(), (error) => error instanceof ApiError && error.isNotFound);
+});
+
+test("a desktop is seen and used", options, async (t) => {
+  const sandbox = await sandboxFor(t);
+  const desktop = new Desktop(sandbox);
+  await assert.rejects(desktop.info(), (error) => error instanceof FailedError && /images browser and desktop/.test(error.message));
+  await sandbox.files.write("/tmp/helper", readFileSync(desktopHelper()), { mode: 0o755 });
+  // What the entrypoint of a graphical image does.
+  await sandbox.commands.background(
+    "Xtigervnc :1 -geometry 640x480 -depth 24 -SecurityTypes None -localhost -ac -rfbport 5901 -displayfd 3 " +
+      "3>/tmp/display >/dev/null 2>&1 & until [ -s /tmp/display ]; do sleep 0.02; done; " +
+      "DISPLAY=:1 xterm -geometry 80x24+0+0 & exec /tmp/helper",
+  );
+  await desktop.ready();
+  const info = await desktop.info();
+  assert.deepEqual([info.width, info.height], [640, 480]);
+  const png = Buffer.from(await desktop.screenshot());
+  assert.deepEqual([png.toString("latin1", 1, 4), png.readUInt32BE(16), png.readUInt32BE(20)], ["PNG", 640, 480]);
+  const jpeg = await desktop.screenshot({ region: { x: 0, y: 0, width: 64, height: 48 }, format: "jpeg", quality: 50 });
+  assert.deepEqual([...jpeg.slice(0, 2)], [0xff, 0xd8]);
+  // In the coordinates of a picture of half the size.
+  await desktop.screenshot({ maxEdge: 320 });
+  const seen = await desktop.actAndSee([
+    { type: "click", x: 100, y: 100 },
+    { type: "type", text: "echo ünïcode >/tmp/typed" },
+    { type: "key", keys: "Return" },
+  ]);
+  assert.notDeepEqual(Buffer.from(seen), png);
+  // The middle of what that pixel of the picture shows.
+  assert.deepEqual((await desktop.info()).cursor, { x: 201, y: 201 });
+  assert.equal((await sandbox.commands.run("until [ -s /tmp/typed ]; do sleep 0.02; done; cat /tmp/typed")).stdout, "ünïcode\n");
+  await desktop.setClipboard("kept");
+  assert.equal(await desktop.clipboard(), "kept");
+  assert.ok(Array.isArray(await desktop.windows()));
+  await desktop.resize(800, 600);
+  assert.equal((await desktop.info()).width, 800);
+  assert.match(await desktop.liveView({ viewOnly: true }), /^http:.*opensandbox_token=/);
+  await assert.rejects(desktop.act([{ type: "click", x: 5000, y: 0 }], { picture: 0 }), (error) => error instanceof ApiError && error.status === 400);
 });
 
 async function until(connection, wanted) {

@@ -22,6 +22,9 @@ function program() {
   return built.sort((a, b) => statSync(b).mtimeMs - statSync(a).mtimeMs)[0];
 }
 
+/** The helper of the graphical images, built beside osb. */
+export const desktopHelper = () => join(dirname(program()), "desktop");
+
 export class Server {
   static async start(settings = []) {
     const server = new Server();
