@@ -9,8 +9,8 @@ use api::event::LifecycleEvent;
 use api::query::{ListSandboxesQuery, ListSnapshotsQuery, QueryWriter};
 use api::sandbox::{
     API_KEY_HEADER, CreateSandboxRequest, CreateSandboxResponse, Health, IDEMPOTENCY_KEY_HEADER,
-    ListSandboxesResponse, MetadataPatch, RenewSandboxExpirationRequest, RenewSandboxExpirationResponse,
-    Sandbox as SandboxInfo, SandboxState, Version,
+    ListSandboxesResponse, MetadataPatch, RenewSandboxExpirationRequest,
+    RenewSandboxExpirationResponse, Sandbox as SandboxInfo, SandboxState, Version,
 };
 use api::snapshot::{CreateSnapshotRequest, ListSnapshotsResponse, Snapshot, SnapshotState};
 use futures_util::Stream;
