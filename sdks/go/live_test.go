@@ -9,6 +9,8 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"image/jpeg"
+	"image/png"
 	"io"
 	"net/http"
 	"os"
@@ -94,6 +96,48 @@ func TestLiveCloseEndsASandboxUnlessItIsKept(t *testing.T) {
 	first, second := must(client.Create(ctx, "host", options)), must(client.Create(ctx, "host", options))
 	equal(t, first.ID, second.ID)
 	ok(t, first.Close(ctx))
+}
+
+func TestLiveDesktop(t *testing.T) {
+	ctx, sandbox := liveSandbox(t, nil)
+	desktop := NewDesktop(sandbox)
+	if _, err := desktop.Info(ctx); !errors.Is(err, Failed) || !strings.Contains(err.Error(), "images browser and desktop") {
+		t.Errorf("a sandbox without a desktop does not say so: %v", err)
+	}
+	helper := must(os.Open(os.Getenv("OSB_DESKTOP_BIN")))
+	defer helper.Close()
+	ok(t, sandbox.Files.Upload(ctx, "/tmp/helper", helper, &Permission{Mode: 0o755}))
+	// What the entrypoint of a graphical image does.
+	must(sandbox.Commands.Background(ctx, "Xtigervnc :1 -geometry 640x480 -depth 24 -SecurityTypes None -localhost -ac "+
+		"-rfbport 5901 -displayfd 3 3>/tmp/display >/dev/null 2>&1 & until [ -s /tmp/display ]; do sleep 0.02; done; "+
+		"DISPLAY=:1 xterm -geometry 80x24+0+0 & exec /tmp/helper", nil))
+	ok(t, desktop.Ready(ctx, 0))
+	info := must(desktop.Info(ctx))
+	equal(t, [2]int{info.Width, info.Height}, [2]int{640, 480})
+	shown := must(png.DecodeConfig(bytes.NewReader(must(desktop.Screenshot(ctx, nil)))))
+	equal(t, [2]int{shown.Width, shown.Height}, [2]int{640, 480})
+	part := must(desktop.Screenshot(ctx, &PictureOptions{Region: &Region{Width: 64, Height: 48}, Format: "jpeg", Quality: 50}))
+	shown = must(jpeg.DecodeConfig(bytes.NewReader(part)))
+	equal(t, [2]int{shown.Width, shown.Height}, [2]int{64, 48})
+	// In the coordinates of a picture of half the size.
+	must(desktop.Screenshot(ctx, &PictureOptions{MaxEdge: 320}))
+	seen := must(desktop.ActAndSee(ctx, nil, Click(&Point{100, 100}, nil), TypeText("echo ünïcode >/tmp/typed"), Keys("Return")))
+	equal(t, must(png.DecodeConfig(bytes.NewReader(seen))).Width, 640)
+	// The middle of what that pixel of the picture shows.
+	equal(t, must(desktop.Info(ctx)).Cursor, Point{201, 201})
+	output := must(sandbox.Commands.Run(ctx, "until [ -s /tmp/typed ]; do sleep 0.02; done; cat /tmp/typed", nil))
+	equal(t, output.Stdout, "ünïcode\n")
+	ok(t, desktop.SetClipboard(ctx, "kept"))
+	equal(t, must(desktop.Clipboard(ctx)), "kept")
+	must(desktop.Windows(ctx))
+	ok(t, desktop.Resize(ctx, 800, 600))
+	equal(t, must(desktop.Info(ctx)).Width, 800)
+	if link := must(desktop.LiveView(ctx, true)); !strings.Contains(link, "opensandbox_token=") {
+		t.Errorf("the live view has no token: %s", link)
+	}
+	if err := desktop.ActOnScreen(ctx, Move(Point{5000, 0})); asError(err) == nil || asError(err).Status != 400 {
+		t.Errorf("a place outside of the screen is taken: %v", err)
+	}
 }
 
 func TestLiveCommands(t *testing.T) {
