@@ -22,6 +22,7 @@ HANDLER_LINES_MAX = 40
 STATUS_FILES = {
     "crates/server/src/http/error.rs",
     "crates/server/src/http/error/gateway.rs",
+    "crates/server/src/http/error/readable.rs",
     "crates/execd/src/http/problem.rs",
 }
 ERROR_STATUS = re.compile(

@@ -36,6 +36,7 @@ pub mod snapshot;
 pub mod spec;
 pub mod template;
 pub mod validate;
+pub mod version;
 pub mod volume;
 
 pub use error_chain::{ErrorChain, error_chain};

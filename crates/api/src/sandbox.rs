@@ -469,11 +469,3 @@ pub struct Health {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub problems: Option<BTreeMap<String, String>>,
 }
-
-/// Answer of `GET /version`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[schema(as = VersionResponse)]
-pub struct Version {
-    /// The version of the contract that this server speaks.
-    pub version: String,
-}

@@ -158,6 +158,11 @@ impl ControlPlane {
         self.shared.backend.capabilities()
     }
 
+    /// Whether any directory of this machine may be mounted.
+    pub fn allows_host_paths(&self) -> bool {
+        !self.shared.rules().host_paths.is_empty()
+    }
+
     /// The backend's name.
     pub fn backend_name(&self) -> &'static str {
         self.shared.backend.name()

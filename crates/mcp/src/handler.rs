@@ -11,6 +11,7 @@ use rmcp::model::{
 use rmcp::service::RequestContext;
 use rmcp::{ErrorData, RoleServer, ServerHandler};
 
+use crate::offered::offered;
 use crate::progress::Progress;
 use crate::registry::Registry;
 use crate::tool::{Call, Entry, ToolError};
@@ -68,7 +69,10 @@ impl ServerHandler for Handler {
         _: Option<PaginatedRequestParams>,
         _: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
-        let tools = self.tools.values().map(|entry| entry.tool.clone());
+        let can = self.registry.capabilities().await;
+        let limits = &self.registry.limits;
+        let tools = self.tools.values();
+        let tools = tools.filter_map(|entry| offered(&entry.tool, can, limits));
         Ok(ListToolsResult::with_all_items(tools.collect()))
     }
 

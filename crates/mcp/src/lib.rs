@@ -14,6 +14,7 @@ mod files;
 mod handler;
 mod http;
 mod limits;
+mod offered;
 mod options;
 mod progress;
 mod registry;

@@ -3,16 +3,32 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
+use opensandbox::wire::version::ServerCapabilities;
 use opensandbox::{Client, Sandbox};
+use tokio::sync::OnceCell;
 
 use crate::limits::Limits;
 use crate::tool::ToolError;
+
+/// How long a list of tools waits for what the server says of itself: clients show tools when they start.
+const CAPABILITIES_WAIT: Duration = Duration::from_secs(3);
+
+/// The server did not say what it can do.
+struct Unknown;
+
+impl<E: std::error::Error> From<E> for Unknown {
+    fn from(_: E) -> Self {
+        Self
+    }
+}
 
 pub(crate) struct Registry {
     pub(crate) client: Client,
     pub(crate) limits: Limits,
     known: Mutex<Known>,
+    capabilities: OnceCell<Option<ServerCapabilities>>,
 }
 
 #[derive(Default)]
@@ -31,7 +47,18 @@ impl Registry {
             client,
             limits,
             known: Mutex::new(Known::default()),
+            capabilities: OnceCell::new(),
         }
+    }
+
+    /// What the server says that it can do, asked for until it was answered once. Nothing where it says
+    /// nothing or cannot be reached: what it refuses it refuses itself.
+    pub(crate) async fn capabilities(&self) -> Option<&ServerCapabilities> {
+        let asked = self.capabilities.get_or_try_init(|| async {
+            let asked = tokio::time::timeout(CAPABILITIES_WAIT, self.client.version()).await;
+            Ok::<_, Unknown>(asked??.capabilities)
+        });
+        asked.await.ok()?.as_ref()
     }
 
     fn known(&self) -> MutexGuard<'_, Known> {

@@ -63,6 +63,20 @@ impl BodyFraming {
         }
     }
 
+    /// The body is to end behind the present chunk, of which all was forwarded where it has come whole. Only
+    /// a chunked body can end before its time and still be well-formed.
+    pub fn end_at_chunk(&mut self) {
+        if let Remaining::Chunks(chunks) = &mut self.0 {
+            chunks.ends_at_chunk = true;
+            chunks.end_if_due();
+        }
+    }
+
+    /// Whether the body was ended before its sender did, so that its last chunk is still to be written.
+    pub fn is_ended_early(&self) -> bool {
+        matches!(&self.0, Remaining::Chunks(chunks) if chunks.is_ended_early)
+    }
+
     /// Follows the next piece, and moves what is to be forwarded of it to its front: chunk extensions
     /// and trailers are dropped. Stops after `framing_max` bytes that are not data.
     pub fn filter(&mut self, bytes: &mut [u8], framing_max: usize) -> Result<Filtered, Malformed> {
@@ -107,6 +121,9 @@ struct Chunks {
     left: u64,
     digits: u32,
     dropped: u64,
+    /// The next end of a chunk is the end of the body.
+    ends_at_chunk: bool,
+    is_ended_early: bool,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
@@ -136,6 +153,14 @@ fn advance(left: &mut u64, count: usize) -> usize {
 }
 
 impl Chunks {
+    /// Ends the body where it is wanted, and no chunk has begun.
+    fn end_if_due(&mut self) {
+        if self.ends_at_chunk && self.expects == Expects::Size && self.digits == 0 {
+            self.expects = Expects::Nothing;
+            self.is_ended_early = true;
+        }
+    }
+
     fn measure(&mut self, bytes: &[u8]) -> Result<usize, Malformed> {
         let mut used = 0;
         while used < bytes.len() && self.expects != Expects::Nothing {
@@ -180,6 +205,7 @@ impl Chunks {
                 bytes[kept] = byte;
                 kept += 1;
             }
+            self.end_if_due();
         }
         Ok(Filtered {
             used,

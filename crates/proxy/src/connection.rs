@@ -227,6 +227,11 @@ impl Connection {
         self.permit.closing()
     }
 
+    /// Cancelled when the server stops, and not when the connection has to give way.
+    pub(crate) fn server_stopping(&self) -> &CancellationToken {
+        self.permit.server_stopping()
+    }
+
     /// The stream, and the bytes that were read from it.
     pub(crate) fn parts(&mut self) -> (&mut dyn Io, &mut Buffer) {
         (&mut *self.stream, &mut self.buffer)

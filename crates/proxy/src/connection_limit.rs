@@ -206,6 +206,11 @@ impl ConnectionPermit {
         &self.0.closing
     }
 
+    /// Cancelled when the server stops.
+    pub(crate) fn server_stopping(&self) -> &CancellationToken {
+        &self.0.stopping
+    }
+
     /// Whether the connection has to give way while the server goes on.
     pub(crate) fn is_evicted(&self) -> bool {
         self.0.closing.is_cancelled() && !self.0.stopping.is_cancelled()

@@ -10,14 +10,14 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt as _};
 
-use crate::PageOrigin;
 use crate::body::Length;
 use crate::connection::{Connection, Io, Persistence};
 use crate::message::{Head, HeadParser, Malformed, head_end};
 use crate::response_head::{ForwardedResponse, write_response};
 use crate::transfer::{Buffer, Transfer, TransferError};
+use crate::{PageOrigin, StreamEnd};
 
 /// Bytes of the head of a response: as much as a request may have.
 const HEAD_BYTES_MAX: usize = 64 * 1024;
@@ -114,6 +114,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) origin: PageOrigin,
     /// A header that the response gets.
     pub(crate) header: Option<(&'static str, &'static str)>,
+    /// How the response is ended when the server stops, if it is a stream of events.
+    pub(crate) stream_end: Option<StreamEnd>,
 }
 
 /// Forwards a request and its response.
@@ -155,7 +157,8 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     };
     let mut bytes = Vec::with_capacity(1024);
     write_response(&mut bytes, response, &forwarded);
-    let keeps_alive = forwarded.keeps_alive;
+    let mut keeps_alive = forwarded.keeps_alive;
+    let is_stream = length == Length::Chunked && is_event_stream(response);
     let head_len = response.byte_len();
     exchange.upstream.buffer.consume(head_len);
     let mut incoming = Incoming {
@@ -167,12 +170,14 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
     rest.take_buffered(&mut exchange.upstream.buffer, bytes, WRITTEN_TOGETHER_MAX)
         .map_err(|error| ExchangeError::closed(&error.to_string()))?;
     connection.begin_response(status);
-    poll_fn(|context| exchange.poll_body(context, connection, &mut incoming)).await?;
+    let end = terms.stream_end.filter(|_| is_stream);
+    let is_whole = forward_body(&mut exchange, connection, &mut incoming, end).await?;
+    keeps_alive &= is_whole;
     if status == 101 {
         return Ok(Exchanged::Switched(exchange.upstream));
     }
     let (is_sent, mut upstream) = (exchange.is_all_sent(), exchange.upstream);
-    let is_reusable = is_reusable && is_sent && upstream.buffer.is_empty();
+    let is_reusable = is_reusable && is_whole && is_sent && upstream.buffer.is_empty();
     upstream.buffer.shrink();
     upstream.is_used = true;
     Ok(Exchanged::Complete {
@@ -182,6 +187,54 @@ pub(crate) async fn exchange<S: AsyncRead + AsyncWrite + Unpin>(
             Persistence::Close
         },
         upstream: is_reusable.then_some(upstream),
+    })
+}
+
+/// Forwards the body of a response. `false` where it is a stream that was ended because the server stops.
+async fn forward_body<S: AsyncRead + AsyncWrite + Unpin>(
+    exchange: &mut Exchange<'_, S>,
+    connection: &mut Connection,
+    incoming: &mut Incoming,
+    end: Option<StreamEnd>,
+) -> Result<bool, ExchangeError> {
+    let Some(end) = end else {
+        poll_fn(|context| exchange.poll_body(context, connection, incoming)).await?;
+        return Ok(true);
+    };
+    let stopping = connection.server_stopping().clone();
+    tokio::select! {
+        biased;
+        forwarded = poll_fn(|context| exchange.poll_body(context, connection, incoming)) => {
+            return forwarded.map(|()| true);
+        }
+        () = stopping.cancelled() => {}
+    }
+    incoming.rest.end_at_chunk();
+    poll_fn(|context| exchange.poll_body(context, connection, incoming)).await?;
+    if !incoming.rest.is_ended_early() {
+        return Ok(true);
+    }
+    let mut last = Vec::new();
+    if let StreamEnd::Event(event) = end {
+        let event = event();
+        last.extend_from_slice(format!("{:x}\r\n", event.len()).as_bytes());
+        last.extend_from_slice(&event);
+        last.extend_from_slice(b"\r\n");
+    }
+    last.extend_from_slice(b"0\r\n\r\n");
+    let (client, _) = connection.parts();
+    let written = client.write_all(&last).await;
+    written.map_err(|_| ExchangeError::ClientGone)?;
+    Ok(false)
+}
+
+/// Whether a response is a stream of events (HTML, 9.2).
+fn is_event_stream(response: Head<'_>) -> bool {
+    response.values("content-type").any(|value| {
+        let essence = value.split(|byte| *byte == b';').next().unwrap_or_default();
+        essence
+            .trim_ascii()
+            .eq_ignore_ascii_case(b"text/event-stream")
     })
 }
 

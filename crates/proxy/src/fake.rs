@@ -43,6 +43,7 @@ impl Sandboxes for FakeSandboxes {
                 token: None,
                 origin: PageOrigin::Isolated,
                 until: None,
+                stream_end: None,
             })),
             _ => panic!("on purpose"),
         }

@@ -134,6 +134,19 @@ pub struct Forward<S> {
     pub origin: PageOrigin,
     /// When the sender's right ends. What is still open then is closed.
     pub until: Option<Instant>,
+    /// How a stream of events is ended when the server stops; `None` leaves it to its service until the end of
+    /// the grace period.
+    pub stream_end: Option<StreamEnd>,
+}
+
+/// How a stream of events, each of which its service writes as a whole into one chunk, is ended when the server
+/// stops: behind the last whole one.
+#[derive(Debug, Clone, Copy)]
+pub enum StreamEnd {
+    /// Without a word: its client knows that it has no last event, and asks for the rest.
+    Resumable,
+    /// With one more event, which says why.
+    Event(fn() -> Vec<u8>),
 }
 
 /// Whose origin the pages of a service have in a browser.

@@ -26,7 +26,7 @@ use crate::request_head::{ForwardedRequest, write_request};
 use crate::transfer::{Buffer, Transfer};
 use crate::{
     Error, Forward, PageOrigin, Peer, RequestOutcome, RequestRecord, Route, Routed, Sandboxes,
-    TrustedProxies, tunnel,
+    StreamEnd, TrustedProxies, tunnel,
 };
 
 /// The header by which a browser asks for the script of a service worker (Service Workers, 6.1).
@@ -45,6 +45,7 @@ struct RoutedRequest<S> {
     route: Route,
     origin: PageOrigin,
     until: Option<Instant>,
+    stream_end: Option<StreamEnd>,
     head: Vec<u8>,
     expects_continue: bool,
     is_idempotent: bool,
@@ -187,6 +188,7 @@ impl<S: Sandboxes> Relay<S> {
             token,
             origin,
             until,
+            stream_end,
         } = forward;
         let protocol = headers::upgrade(request);
         let upgrade = match protocol {
@@ -217,6 +219,7 @@ impl<S: Sandboxes> Relay<S> {
             route,
             origin,
             until,
+            stream_end,
             head,
             upgrade,
         }))
@@ -280,6 +283,7 @@ impl<S: Sandboxes> Relay<S> {
             may_switch,
             origin: routed.origin,
             header: S::RESPONSE_HEADER,
+            stream_end: routed.stream_end,
         };
         loop {
             let exchanged = exchange::exchange(connection, upstream, outgoing, &terms).await;

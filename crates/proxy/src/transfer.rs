@@ -155,6 +155,16 @@ impl Transfer {
         self.ready == 0 && self.body.is_done()
     }
 
+    /// The body is to end behind the present chunk (`BodyFraming::end_at_chunk`).
+    pub(crate) fn end_at_chunk(&mut self) {
+        self.body.end_at_chunk();
+    }
+
+    /// Whether the body was ended before its sender did.
+    pub(crate) fn is_ended_early(&self) -> bool {
+        self.body.is_ended_early()
+    }
+
     /// Appends what was read of the body already to `out`, which grows to at most `max` bytes, so that
     /// both are written with one system call.
     pub(crate) fn take_buffered(

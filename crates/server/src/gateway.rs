@@ -32,6 +32,7 @@ use crate::config::{Config, IngressMode};
 use crate::http as surface;
 use crate::ingress::{self, Destination, Ingress};
 use crate::run;
+use crate::stream_end::stream_end;
 
 pub(crate) use told::Asked;
 pub use told::NotTold;
@@ -175,6 +176,7 @@ impl Gateway {
                 .route
                 .is_control()
                 .then(|| sandbox.access_token.clone()),
+            stream_end: stream_end(request, &address.route),
             sandbox: Destination::new(sandbox, request),
             route: address.route,
             origin,

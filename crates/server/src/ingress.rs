@@ -23,6 +23,7 @@ use secrecy::ExposeSecret as _;
 use crate::access::Keys;
 use crate::http::{self as surface, bearer};
 use crate::metrics::Metrics;
+use crate::stream_end::stream_end;
 
 /// How long a request waits for a sandbox to become ready: less than the 30 s after which the
 /// published clients give up, so that they still get our answer.
@@ -138,6 +139,7 @@ impl Sandboxes for Ingress {
             token: route.is_control().then(|| sandbox.access_token.clone()),
             origin: page_origin(&sandbox),
             until: None,
+            stream_end: stream_end(request, &route),
             sandbox: Destination::new(sandbox, request),
             route,
         }))

@@ -13,8 +13,10 @@ pub mod gateway;
 pub mod http;
 pub mod ingress;
 pub mod metrics;
+mod published;
 pub mod run;
 pub mod store;
+mod stream_end;
 
 pub use backends::embedded_settings;
 pub use command::{doctor, main};

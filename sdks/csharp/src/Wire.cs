@@ -2257,6 +2257,42 @@ namespace OpenSandbox.Wire
         public string State { get; set; } = "";
     }
 
+    /// <summary>What a server can do with its backend on its machine.</summary>
+    public sealed class ServerCapabilities
+    {
+        /// <summary>The size of a sandbox's disk can be limited.</summary>
+        [JsonPropertyName("diskLimit")]
+        public bool DiskLimit { get; set; }
+
+        /// <summary>Sandboxes can have GPUs.</summary>
+        [JsonPropertyName("gpus")]
+        public bool Gpus { get; set; }
+
+        /// <summary>Directories of the server's machine can be mounted: its operator allows some.</summary>
+        [JsonPropertyName("hostPaths")]
+        public bool HostPaths { get; set; }
+
+        /// <summary>The rules of a network policy are enforced.</summary>
+        [JsonPropertyName("networkRules")]
+        public bool NetworkRules { get; set; }
+
+        /// <summary>A sandbox can be denied everything outside.</summary>
+        [JsonPropertyName("noNetwork")]
+        public bool NoNetwork { get; set; }
+
+        /// <summary>Sandboxes can be paused and resumed.</summary>
+        [JsonPropertyName("pause")]
+        public bool Pause { get; set; }
+
+        /// <summary>Platforms other than the server's own can be asked for.</summary>
+        [JsonPropertyName("platforms")]
+        public bool Platforms { get; set; }
+
+        /// <summary>Snapshots can be made, and sandboxes from them.</summary>
+        [JsonPropertyName("snapshots")]
+        public bool Snapshots { get; set; }
+    }
+
     /// <summary>What a stream carries: <c>init</c> first, then output, at last <c>execution_complete</c> or
     /// <c>error</c>.</summary>
     public sealed class ServerStreamEvent
@@ -2502,6 +2538,11 @@ namespace OpenSandbox.Wire
     /// <summary>Answer of <c>GET /version</c>.</summary>
     public sealed class VersionResponse
     {
+        /// <summary>Extension: what new sandboxes may ask for here; what is refused need not be offered to
+        /// anybody.</summary>
+        [JsonPropertyName("capabilities")]
+        public ServerCapabilities? Capabilities { get; set; }
+
         /// <summary>The version of the contract that this server speaks.</summary>
         [JsonPropertyName("version")]
         public string Version { get; set; } = "";

@@ -1424,6 +1424,26 @@ type SandboxStatus struct {
 	State SandboxState `json:"state"`
 }
 
+// ServerCapabilities: what a server can do with its backend on its machine.
+type ServerCapabilities struct {
+	// The size of a sandbox's disk can be limited.
+	DiskLimit bool `json:"diskLimit"`
+	// Sandboxes can have GPUs.
+	Gpus bool `json:"gpus"`
+	// Directories of the server's machine can be mounted: its operator allows some.
+	HostPaths bool `json:"hostPaths"`
+	// The rules of a network policy are enforced.
+	NetworkRules bool `json:"networkRules"`
+	// A sandbox can be denied everything outside.
+	NoNetwork bool `json:"noNetwork"`
+	// Sandboxes can be paused and resumed.
+	Pause bool `json:"pause"`
+	// Platforms other than the server's own can be asked for.
+	Platforms bool `json:"platforms"`
+	// Snapshots can be made, and sandboxes from them.
+	Snapshots bool `json:"snapshots"`
+}
+
 // ServerStreamEvent: what a stream carries: `init` first, then output, at last `execution_complete`
 // or `error`.
 type ServerStreamEvent struct {
@@ -1585,6 +1605,8 @@ type ValidationError struct {
 
 // VersionResponse: answer of `GET /version`.
 type VersionResponse struct {
+	// Extension: what new sandboxes may ask for here; what is refused need not be offered to anybody.
+	Capabilities *ServerCapabilities `json:"capabilities,omitempty"`
 	// The version of the contract that this server speaks.
 	Version string `json:"version"`
 }

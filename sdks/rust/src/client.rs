@@ -10,9 +10,10 @@ use api::query::{ListSandboxesQuery, ListSnapshotsQuery, QueryWriter};
 use api::sandbox::{
     API_KEY_HEADER, CreateSandboxRequest, CreateSandboxResponse, Health, IDEMPOTENCY_KEY_HEADER,
     ListSandboxesResponse, MetadataPatch, RenewSandboxExpirationRequest,
-    RenewSandboxExpirationResponse, Sandbox as SandboxInfo, SandboxState, Version,
+    RenewSandboxExpirationResponse, Sandbox as SandboxInfo, SandboxState,
 };
 use api::snapshot::{CreateSnapshotRequest, ListSnapshotsResponse, Snapshot, SnapshotState};
+use api::version::Version;
 use futures_util::Stream;
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use jiff::Timestamp;

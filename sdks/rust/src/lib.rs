@@ -84,6 +84,6 @@ pub mod wire {
     pub use api::{
         diagnostics, egress, endpoint, event, exec, file_mode, id, inventory, metrics_event,
         network_policy, pool, problem, quantity, query, resource, sandbox, secret, snapshot,
-        template, volume,
+        template, version, volume,
     };
 }

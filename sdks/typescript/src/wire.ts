@@ -1364,6 +1364,26 @@ export interface SandboxStatus {
   state: SandboxState;
 }
 
+/** What a server can do with its backend on its machine. */
+export interface ServerCapabilities {
+  /** The size of a sandbox's disk can be limited. */
+  diskLimit: boolean;
+  /** Sandboxes can have GPUs. */
+  gpus: boolean;
+  /** Directories of the server's machine can be mounted: its operator allows some. */
+  hostPaths: boolean;
+  /** The rules of a network policy are enforced. */
+  networkRules: boolean;
+  /** A sandbox can be denied everything outside. */
+  noNetwork: boolean;
+  /** Sandboxes can be paused and resumed. */
+  pause: boolean;
+  /** Platforms other than the server's own can be asked for. */
+  platforms: boolean;
+  /** Snapshots can be made, and sandboxes from them. */
+  snapshots: boolean;
+}
+
 /** What a stream carries: `init` first, then output, at last `execution_complete` or `error`. */
 export interface ServerStreamEvent {
   /** How it failed. */
@@ -1498,6 +1518,8 @@ export interface ValidationError {
 
 /** Answer of `GET /version`. */
 export interface VersionResponse {
+  /** Extension: what new sandboxes may ask for here; what is refused need not be offered to anybody. */
+  capabilities?: ServerCapabilities | null;
   /** The version of the contract that this server speaks. */
   version: string;
 }

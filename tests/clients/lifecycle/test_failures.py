@@ -11,8 +11,6 @@ from opensandbox.exceptions import SandboxException
 
 # What a client may take to show a reason that the server knows.
 SHOWN_WITHIN = 3
-# What the server itself takes to give a registry up that refuses connections: it tries four times, with pauses.
-GIVEN_UP_WITHIN = 10
 # Longer than the server holds the answer to a creation for an early failure.
 SLOW_REGISTRY = 2.5
 
@@ -54,11 +52,8 @@ class Registry:
         self.server.shutdown()
 
 
-def says(message, *words):
-    """Whether the client shows the reason. SDK 0.1.10 shows of a conflict the status alone."""
-    if not newer_than_0_1() and message.endswith(" 409"):
-        return True
-    return all(word in message for word in words)
+def assert_says(message, *words):
+    assert all(word in message for word in words), message
 
 
 async def refused(attempt):
@@ -73,7 +68,7 @@ async def test_an_image_that_no_registry_has(client):
     with Registry(wait=0) as registry:
         message, at = await refused(lambda: client.create(registry.reference))
     assert at - registry.refused_at < SHOWN_WITHIN
-    assert says(message, registry.reference, "was not found"), message
+    assert_says(message, registry.reference, "was not found")
 
 
 @only_embedded
@@ -81,15 +76,15 @@ async def test_a_registry_that_refuses_after_the_creation_was_answered(client):
     with Registry(wait=SLOW_REGISTRY) as registry:
         message, at = await refused(lambda: client.create(registry.reference))
     assert at - registry.refused_at < SHOWN_WITHIN
-    assert says(message, registry.reference, "was not found"), message
+    assert_says(message, registry.reference, "was not found")
 
 
 @only_embedded
 async def test_a_registry_that_cannot_be_reached(client):
     begun = time.monotonic()
     message, at = await refused(lambda: client.create(f"127.0.0.1:{free_port()}/a/b:1"))
-    assert at - begun < GIVEN_UP_WITHIN + SHOWN_WITHIN
-    assert says(message, "could not be pulled"), message
+    assert at - begun < SHOWN_WITHIN
+    assert_says(message, "could not be pulled", "nothing listens")
 
 
 async def test_an_entrypoint_that_has_ended(client):
@@ -104,17 +99,20 @@ async def test_an_entrypoint_that_has_ended(client):
     begun = time.monotonic()
     message, at = await refused(lambda: client.connect(sandbox.id))
     assert at - begun < SHOWN_WITHIN
-    assert says(message, "exit code 3"), message
+    assert_says(message, "exit code 3")
 
 
-async def test_a_paused_sandbox_says_that_it_is_paused(client):
+async def test_a_paused_sandbox_says_that_it_is_paused(client, caplog):
     sandbox = await client.create()
     await done(sandbox.pause())
     begun = time.monotonic()
     message, at = await refused(lambda: client.connect(sandbox.id))
     assert at - begun < SHOWN_WITHIN
-    assert says(message, "paused", "resume"), message
+    assert_says(message, "paused", "resume")
     begun = time.monotonic()
     message, at = await refused(lambda: sandbox.commands.run("true"))
     assert at - begun < SHOWN_WITHIN
-    assert says(message, "paused", "resume"), message
+    if not newer_than_0_1():
+        # Of a command it cannot run, SDK 0.1.10 writes the answer to its log, which Python prints by itself.
+        message = caplog.text
+    assert_says(message, "paused", "resume")

@@ -1,7 +1,11 @@
 """Our tools beside those of the published MCP server 1.1.1: same names, same arguments, same
 answers. Ours may take and answer more."""
 
+import http.server
+import json
 import sys
+import threading
+import urllib.request
 from pathlib import Path
 
 from conftest import API_KEY, stdio
@@ -105,6 +109,71 @@ async def test_descriptions_say_what_to_do(server):
         assert tool.annotations.read_only_hint is not None, tool.name
         for name, schema in tool.input_schema["properties"].items():
             assert schema.get("description"), f"{tool.name}.{name} is not described"
+
+
+def arguments(tools, name):
+    """The arguments of a tool, those of its parts as `part.name`."""
+    schema = next(tool for tool in tools if tool.name == name).input_schema
+    parts = schema.get("$defs", {}).items()
+    nested = [f"{part}.{key}" for part, inner in parts for key in inner.get("properties", {})]
+    return {*schema["properties"], *nested}
+
+
+# What a server without these capabilities makes of the tools: gone tools, gone arguments.
+LACKING = {
+    "networkRules": (set(), {"Policy.egress", "Rule.action", "Rule.target"}),
+    "hostPaths": (set(), {"Volume.host_path"}),
+    "snapshots": ({"sandbox_restore", "snapshot_create"}, set()),
+    "pause": ({"sandbox_pause", "sandbox_resume"}, set()),
+}
+
+
+async def test_what_the_server_would_refuse_is_not_offered(server):
+    async with stdio(server) as session:
+        whole = (await session.raw.list_tools()).tools
+    for lacking, (tools, gone) in LACKING.items():
+        with Lacking(server, lacking) as less:
+            async with stdio(less) as session:
+                offered = (await session.raw.list_tools()).tools
+        assert {tool.name for tool in whole} - {tool.name for tool in offered} == tools, lacking
+        assert arguments(whole, "sandbox_create") - arguments(offered, "sandbox_create") == gone, lacking
+    async with stdio(server, "--no-network", "--no-volumes") as session:
+        limited = arguments((await session.raw.list_tools()).tools, "sandbox_create")
+    assert not [name for name in limited if name.startswith(("network_policy", "Policy", "Rule", "volume", "Volume"))]
+
+
+class Lacking:
+    """Answers `GET /version` as the server does, but lacks one capability. That is the mock: no machine here has a
+    backend for each."""
+
+    def __init__(self, server, lacking):
+        with urllib.request.urlopen(f"http://{server.address}/version") as answer:
+            version = json.load(answer)
+        assert version["capabilities"][lacking] is True
+        version["capabilities"][lacking] = False
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def do_GET(self):
+                assert self.path == "/version", self.path
+                body = json.dumps(version).encode()
+                self.send_response(200)
+                self.send_header("content-type", "application/json")
+                self.send_header("content-length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(body)
+
+            def log_message(self, *_):
+                pass
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"127.0.0.1:{self.server.server_port}"
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
 
 
 # What JSON Schema 2020-12 defines; clients that check schemas complain about others.

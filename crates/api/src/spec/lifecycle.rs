@@ -21,10 +21,11 @@ use crate::query::PAGE_SIZE_MAX;
 use crate::sandbox::{
     API_KEY_HEADER, CreateSandboxRequest, CreateSandboxResponse, Health, IDEMPOTENCY_KEY_HEADER,
     ListSandboxesResponse, ORIGIN_HEADER, REQUEST_ID_HEADER, RenewSandboxExpirationRequest,
-    RenewSandboxExpirationResponse, Sandbox, Version,
+    RenewSandboxExpirationResponse, Sandbox,
 };
 use crate::snapshot::{CreateSnapshotRequest, ListSnapshotsResponse, Snapshot};
 use crate::template::{CreateTemplateRequest, ListTemplatesResponse, Template};
+use crate::version::{ServerCapabilities, Version};
 
 const SANDBOX: Shape = Shape::Named("Sandbox");
 const SNAPSHOT: Shape = Shape::Named("Snapshot");
@@ -49,6 +50,7 @@ pub(super) fn frame() -> Frame {
             .with::<ErrorBody>()
             .with::<Health>()
             .with::<Version>()
+            .with::<ServerCapabilities>()
             .with::<CreateSandboxRequest>()
             .with::<CreateSandboxResponse>()
             .with::<Sandbox>()

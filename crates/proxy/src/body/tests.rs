@@ -133,3 +133,28 @@ fn a_turn_ends_when_enough_framing_was_seen_and_the_next_goes_on() {
     }
     assert_eq!(out, b"1\r\na\r\n1\r\nb\r\n0\r\n\r\n");
 }
+
+#[test]
+fn a_body_that_is_ended_early_ends_behind_a_whole_chunk() {
+    let text = b"2\r\nab\r\n3;x\r\ncde\r\n0\r\n\r\n";
+    let whole = [&b""[..], b"2\r\nab\r\n", b"2\r\nab\r\n3\r\ncde\r\n"];
+    for cut in 0..=text.len() {
+        let mut body = BodyFraming::new(Length::Chunked);
+        let mut passed = Vec::new();
+        let mut pass_on = |body: &mut BodyFraming, piece: &[u8]| {
+            let mut piece = piece.to_vec();
+            let step = body.filter(&mut piece, usize::MAX).unwrap();
+            passed.extend_from_slice(&piece[..step.kept]);
+        };
+        pass_on(&mut body, &text[..cut]);
+        body.end_at_chunk();
+        pass_on(&mut body, &text[cut..]);
+        assert!(body.is_done(), "{cut}");
+        if body.is_ended_early() {
+            assert!(whole.contains(&&*passed), "{cut}");
+        } else {
+            // Its own last chunk had begun.
+            assert!(passed.ends_with(b"0\r\n\r\n"), "{cut}");
+        }
+    }
+}

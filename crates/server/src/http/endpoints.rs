@@ -16,6 +16,7 @@ use lifecycle::Sandbox;
 use secrecy::ExposeSecret as _;
 
 use super::audit::CallerService;
+use super::error::readable::Refusal;
 use super::extract::{OfSandbox, RawQuery};
 use super::{App, Error};
 use crate::gateway::Asked;
@@ -39,7 +40,7 @@ pub(super) async fn get(
     RawQuery(query): RawQuery,
     OriginalUri(uri): OriginalUri,
     headers: HeaderMap,
-) -> Result<Json<Endpoint>, Error> {
+) -> Result<Json<Endpoint>, Refusal> {
     let wishes = wishes(&query)?;
     let gateway = app.gateway().filter(|_| !wishes.use_server_proxy);
     wishes.check(gateway.is_some())?;
@@ -47,7 +48,8 @@ pub(super) async fn get(
     // The published clients take whatever fails here as the end, and show it; what they are told by the proxy
     // instead they try again until their time is over. So a sandbox that cannot be used says so here, and one
     // that needs longer than clients wait has an endpoint all the same: requests sent there go on waiting.
-    let sandbox = service.wait_connectable(&id, ingress::READY_WAIT).await?;
+    let sandbox = service.wait_connectable(&id, ingress::READY_WAIT).await;
+    let sandbox = sandbox.map_err(|error| Refusal::readable(error.into(), &headers))?;
     let host = host(app.0.rules.eip.as_deref(), &headers)?;
     if let Some(gateway) = gateway {
         let told = gateway.endpoint(&Asked {
@@ -60,11 +62,8 @@ pub(super) async fn get(
         });
         return Ok(Json(told?));
     }
-    let mount = if uri.path().starts_with("/v1/") {
-        "/v1"
-    } else {
-        ""
-    };
+    let is_versioned = uri.path().starts_with("/v1/");
+    let mount = if is_versioned { "/v1" } else { "" };
     Ok(Json(Endpoint {
         endpoint: format!("{host}{mount}/sandboxes/{id}/proxy/{port}"),
         headers: Some(headers_for(&sandbox)),

@@ -5,6 +5,7 @@
 //! only, under the request id.
 
 pub(super) mod gateway;
+pub(super) mod readable;
 
 use std::borrow::Cow;
 use std::sync::Arc;

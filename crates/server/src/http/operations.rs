@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use api::json;
 use api::metrics_event::MetricsEvent;
-use api::sandbox::{Health, Version};
+use api::sandbox::Health;
+use api::version::{ServerCapabilities, Version};
 use axum::Json;
 use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
@@ -39,9 +40,20 @@ pub(super) async fn health(State(app): State<App>) -> Response {
 }
 
 /// `GET /version`
-pub(super) async fn version() -> Json<Version> {
+pub(super) async fn version(State(app): State<App>) -> Json<Version> {
+    let can = app.0.control.capabilities();
     Json(Version {
         version: api::spec::PROTOCOL_VERSION.to_owned(),
+        capabilities: Some(ServerCapabilities {
+            pause: can.pause,
+            snapshots: can.snapshot,
+            no_network: can.network_none,
+            network_rules: can.network_rules,
+            disk_limit: can.disk_limit,
+            gpus: can.gpu,
+            platforms: can.foreign_platform,
+            host_paths: app.0.control.allows_host_paths(),
+        }),
     })
 }
 

@@ -132,6 +132,7 @@ __all__ = [
     "SandboxLifecycle",
     "SandboxState",
     "SandboxStatus",
+    "ServerCapabilities",
     "ServerStreamEvent",
     "Snapshot",
     "SnapshotState",
@@ -1838,6 +1839,30 @@ class SandboxStatus(Wire):
     )
 
 
+class ServerCapabilities(Wire):
+    """What a server can do with its backend on its machine."""
+
+    disk_limit: bool  # The size of a sandbox's disk can be limited.
+    gpus: bool  # Sandboxes can have GPUs.
+    host_paths: bool  # Directories of the server's machine can be mounted: its operator allows some.
+    network_rules: bool  # The rules of a network policy are enforced.
+    no_network: bool  # A sandbox can be denied everything outside.
+    pause: bool  # Sandboxes can be paused and resumed.
+    platforms: bool  # Platforms other than the server's own can be asked for.
+    snapshots: bool  # Snapshots can be made, and sandboxes from them.
+
+    _fields = (
+        ("disk_limit", "diskLimit", None, True),
+        ("gpus", "gpus", None, True),
+        ("host_paths", "hostPaths", None, True),
+        ("network_rules", "networkRules", None, True),
+        ("no_network", "noNetwork", None, True),
+        ("pause", "pause", None, True),
+        ("platforms", "platforms", None, True),
+        ("snapshots", "snapshots", None, True),
+    )
+
+
 class ServerStreamEvent(Wire):
     """What a stream carries: `init` first, then output, at last `execution_complete` or `error`."""
 
@@ -1992,9 +2017,11 @@ class VersionResponse(Wire):
     """Answer of `GET /version`."""
 
     version: str  # The version of the contract that this server speaks.
+    capabilities: ServerCapabilities | None = None  # Extension: what new sandboxes may ask for here; what is refused need not be offered to anybody.
 
     _fields = (
         ("version", "version", None, True),
+        ("capabilities", "capabilities", "ServerCapabilities", False),
     )
 
 

@@ -39,7 +39,7 @@ impl Session<'_> {
         let mut last = None;
         for endpoint in &self.endpoints {
             let attempt = || self.attempt(endpoint, &url, blob, path, hold, on_bytes);
-            match self.with_retries(attempt).await {
+            match self.with_retries(attempt, usize::MAX).await {
                 Ok(()) => return Ok(()),
                 Err(RequestError::Permanent(error)) => return Err(error),
                 Err(failure) => last = Some(self.explain_passing(endpoint, &url, failure)),

@@ -8,19 +8,22 @@ import java.util.Map;
 /**
  * Answer of <code>GET /version</code>.
  *
+ * @param capabilities Extension: what new sandboxes may ask for here; what is refused need not be offered to anybody. (may be null)
  * @param version The version of the contract that this server speaks.
  */
-public record VersionResponse(String version) implements WireType {
+public record VersionResponse(ServerCapabilities capabilities, String version) implements WireType {
     /** Reads what {@link Json#parse} gives. */
     public static VersionResponse fromJson(Object json) {
         Fields fields = new Fields(json, "VersionResponse");
         return new VersionResponse(
+            fields.optional("capabilities", ServerCapabilities::fromJson),
             fields.required("version", Fields::text));
     }
 
     @Override
     public Map<String, Object> toJson() {
         Map<String, Object> json = new LinkedHashMap<>();
+        Fields.put(json, "capabilities", capabilities);
         Fields.put(json, "version", version);
         return json;
     }
