@@ -5,8 +5,10 @@ import (
 	"crypto/rand"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"strings"
+	"sync"
 	"sync/atomic"
 
 	"github.com/osb-dev/osb/sdks/go/wire"
@@ -102,7 +104,9 @@ func (s *source) call() call {
 		return call{body: sent}
 	}
 	sent.length = -1
-	sent.open = func() io.Reader { return &sourceReader{io.MultiReader(s.parts...), s} }
+	stream := &beginning{reader: &sourceReader{io.MultiReader(s.parts...), s}}
+	sent.open = func() io.Reader { return stream }
+	sent.again = stream.again
 	// Takes as long as the source takes to give its bytes.
 	return call{body: sent, timeout: forever}
 }
@@ -131,6 +135,49 @@ func (r *sourceReader) Read(piece []byte) (int, error) {
 		r.source.failed.Store(&err)
 	}
 	return count, err
+}
+
+// As much of a stream as net/http may have read before it finds that nothing of a request can leave: what it copies
+// at once, and what it holds back to write with more.
+const beginningBytesMax = 64 << 10
+
+var errBeginningLost = errors.New("more was read of the stream than is kept to send it once more")
+
+// beginning is a stream whose first bytes are kept, so that a request of which nothing left goes by another
+// connection.
+type beginning struct {
+	mutex  sync.Mutex
+	reader io.Reader
+	// What was read so far, unless it was more than is kept.
+	kept   []byte
+	isLost bool
+}
+
+func (b *beginning) Read(piece []byte) (int, error) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	if b.isLost {
+		return b.reader.Read(piece)
+	}
+	count, err := b.reader.Read(piece)
+	if len(b.kept)+count > beginningBytesMax {
+		b.kept, b.isLost = nil, true
+	} else {
+		b.kept = append(b.kept, piece[:count]...)
+	}
+	return count, err
+}
+
+// again is the stream from its beginning.
+func (b *beginning) again() (io.ReadCloser, error) {
+	b.mutex.Lock()
+	defer b.mutex.Unlock()
+	if b.isLost {
+		return nil, errBeginningLost
+	}
+	kept := bytes.NewReader(b.kept)
+	b.reader, b.kept = io.MultiReader(kept, b.reader), nil
+	return io.NopCloser(b), nil
 }
 
 var _ sized = (*bytes.Reader)(nil)

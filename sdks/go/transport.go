@@ -59,6 +59,8 @@ type body struct {
 	// How many; -1 where that is not known.
 	length   int64
 	inMemory bool
+	// For a stream: the same bytes once more, while few enough were read.
+	again func() (io.ReadCloser, error)
 }
 
 func bytesBody(contentType string, content []byte) *body {
@@ -237,8 +239,11 @@ func (t *target) request(ctx context.Context, method, at string, c call) (*http.
 	request.Header.Set("Content-Type", c.body.contentType)
 	request.ContentLength = c.body.length
 	request.Body = io.NopCloser(c.body.open())
+	// Asked for by net/http when nothing of a request left because its kept connection was closed.
 	if c.body.inMemory {
 		request.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(c.body.open()), nil }
+	} else {
+		request.GetBody = c.body.again
 	}
 	if c.body.length == 0 {
 		request.Body = http.NoBody

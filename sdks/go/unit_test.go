@@ -273,6 +273,46 @@ func TestOnlyWhatIsSafeIsSentAgain(t *testing.T) {
 	}
 }
 
+// closedConn is a connection that turns out to be closed when it is written to once more.
+type closedConn struct {
+	net.Conn
+	isClosed *atomic.Bool
+}
+
+func (c closedConn) Write(piece []byte) (int, error) {
+	if c.isClosed.Load() {
+		return 0, errClosedIdle
+	}
+	return c.Conn.Write(piece)
+}
+
+// A stream can be read once; what was read of it before its connection turned out to be closed is sent all the same.
+func TestAStreamGoesByAnotherConnectionWhereNothingLeft(t *testing.T) {
+	for _, size := range []int{0, 10, 60 << 10, 1 << 20} {
+		var isClosed atomic.Bool
+		transport := &http.Transport{DialContext: func(ctx context.Context, network, address string) (net.Conn, error) {
+			made, err := dial(ctx, network, address)
+			if isClosed.Load() {
+				return made, err
+			}
+			return closedConn{made, &isClosed}, err
+		}}
+		var got []byte
+		client, _ := byHand(t, Config{Transport: transport}, func(writer http.ResponseWriter, request *http.Request, _ int) {
+			if request.Method == http.MethodPost {
+				got, _ = io.ReadAll(request.Body)
+			}
+			io.WriteString(writer, `{"status":"healthy","ids":[]}`)
+		})
+		_, err := client.Health(context.Background())
+		equal(t, err, nil)
+		isClosed.Store(true)
+		sent := bytes.Repeat([]byte("0123456789"), size/10)
+		_, err = client.Images.Import(context.Background(), struct{ io.Reader }{bytes.NewReader(sent)}, "name")
+		equal(t, []any{err, bytes.Equal(got, sent)}, []any{nil, true}, fmt.Sprintf("%d bytes", size))
+	}
+}
+
 // A kept connection that was closed meanwhile is noticed before anything is written to it.
 func TestAKeptConnectionThatWasClosedIsNotUsed(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
