@@ -214,7 +214,8 @@ namespace OpenSandbox.Test
             }
             var terminal = await sandbox.Terminals.CreateAsync();
             await using var first = await terminal.ConnectAsync();
-            await first.ResizeAsync(101, 31);
+            var size = new TerminalSize(101, 31);
+            await first.ResizeAsync(size.Columns, size.Rows);
             await first.WriteAsync("stty size; echo begun$((40+2))\n");
             Assert.True((await UntilAsync(first, "begun42")).Contains("31 101"), "the window has its size");
             Assert.Equal(409, (await Assert.ThrowsAsync<ApiException>(() => terminal.ConnectAsync())).Status);

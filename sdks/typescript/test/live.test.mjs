@@ -218,6 +218,7 @@ test("a desktop is seen and used", options, async (t) => {
   // The middle of what that pixel of the picture shows.
   assert.deepEqual((await desktop.info()).cursor, { x: 201, y: 201 });
   assert.equal((await sandbox.commands.run("until [ -s /tmp/typed ]; do sleep 0.02; done; cat /tmp/typed")).stdout, "ünïcode\n");
+  assert.equal(await desktop.waitUntilStill({ quietMilliseconds: 50 }), true);
   await desktop.setClipboard("kept");
   assert.equal(await desktop.clipboard(), "kept");
   assert.ok(Array.isArray(await desktop.windows()));
