@@ -230,7 +230,7 @@ impl EventLoop {
             let woken = self.wait()?;
             self.sockets.wake(self.set.as_fd());
             for source in [KEY_CHILDREN, KEY_SERVER, KEY_LISTENERS] {
-                if woken.contains(&source) {
+                if woken.iter().any(|(key, _)| *key == source) {
                     match source {
                         KEY_CHILDREN => self.reap(),
                         KEY_SERVER => self.answer(),
@@ -238,15 +238,15 @@ impl EventLoop {
                     }
                 }
             }
-            for key in woken.into_iter().filter(|key| *key >= KEY_SANDBOXES) {
-                self.sockets.answer(self.set.as_fd(), key);
+            for (key, events) in woken.into_iter().filter(|(key, _)| *key >= KEY_SANDBOXES) {
+                self.sockets.wake_for(self.set.as_fd(), key, events);
             }
         }
         Ok(())
     }
 
-    /// Waits until something happens; returns the keys of what did.
-    fn wait(&self) -> rustix::io::Result<Vec<u64>> {
+    /// Waits until something happens; returns the keys of what did, and what.
+    fn wait(&self) -> rustix::io::Result<Vec<(u64, epoll::EventFlags)>> {
         let empty = epoll::Event {
             flags: epoll::EventFlags::empty(),
             data: epoll::EventData::new_u64(0),
@@ -266,7 +266,7 @@ impl EventLoop {
         };
         Ok(events[..count]
             .iter()
-            .map(|event| event.data.u64())
+            .map(|event| (event.data.u64(), event.flags))
             .collect())
     }
 

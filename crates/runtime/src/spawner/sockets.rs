@@ -135,23 +135,30 @@ impl Sockets {
         }
     }
 
+    /// Does what a listener woke us for.
+    ///
+    /// It hangs up when the last process of the sandbox that has the filter begins to exit, some milliseconds
+    /// before the sandbox is gone. epoll reports that for as long as the listener is in the set, whatever it was
+    /// added for (epoll_ctl(2)), so it goes out of the set now: else the loop would turn until then, and take from
+    /// the sandbox's end the processor that it needs.
+    pub(super) fn wake_for(&mut self, set: BorrowedFd<'_>, key: u64, events: epoll::EventFlags) {
+        if events.contains(epoll::EventFlags::IN) {
+            self.answer(set, key);
+        } else if let Some(gone) = self.sandboxes.remove(&key) {
+            // Closing it is not enough where somebody has a copy.
+            let _ = epoll::delete(set, &gone.listener);
+        }
+    }
+
     /// Answers one call of a sandbox.
-    pub(super) fn answer(&mut self, set: BorrowedFd<'_>, key: u64) {
+    fn answer(&mut self, set: BorrowedFd<'_>, key: u64) {
         let Some(sandbox) = self.sandboxes.get_mut(&key) else {
             return;
         };
         let call = match notify::next_call(sandbox.listener.as_fd()) {
             Ok(call) => call,
-            Err(Errno::NOENT | Errno::INTR) => return,
-            // Nobody is left who could call.
-            Err(_) => {
-                return listen(
-                    set,
-                    sandbox.listener.as_fd(),
-                    key,
-                    epoll::EventFlags::empty(),
-                );
-            }
+            // The one that woke us was given up, or nobody is left who could call: then it hangs up.
+            Err(_) => return,
         };
         let made = sandbox.make(call, self.host.as_fd(), self.proc.as_fd(), self.limit);
         let is_close_on_exec = call.arguments[1] & u64::from(SocketFlags::CLOEXEC.bits()) != 0;
@@ -275,6 +282,36 @@ mod tests {
         assert_eq!(limit_for(4 << 20), SOCKETS_MIN);
         assert_eq!(limit_for(u64::MAX / 4), SOCKETS_MIN);
         assert_eq!(limit_for(0), SOCKETS_MAX);
+    }
+
+    #[test]
+    fn a_listener_that_hangs_up_wakes_the_loop_once() {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        // What hangs up is a pipe here; its reading end says so as a listener does, and says nothing else.
+        let (listener, last_process) = rustix::pipe::pipe().unwrap();
+        let network = Network {
+            namespace: std::fs::File::open("/proc/self/ns/net").unwrap().into(),
+            first_id: 0,
+        };
+        let directory = || std::fs::File::open("/proc").unwrap().into();
+        let mut sockets = Sockets::new(directory(), directory(), 1);
+        sockets.add(set.as_fd(), 7, listener, network).unwrap();
+        drop(last_process);
+        let empty = epoll::Event {
+            flags: epoll::EventFlags::empty(),
+            data: epoll::EventData::new_u64(0),
+        };
+        let mut events = [empty; 2];
+        let at_once = rustix::event::Timespec {
+            tv_sec: 0,
+            tv_nsec: 0,
+        };
+        assert_eq!(epoll::wait(&set, &mut events, Some(&at_once)), Ok(1));
+        let (key, flags) = (events[0].data.u64(), events[0].flags);
+        sockets.wake_for(set.as_fd(), key, flags);
+        assert_eq!(epoll::wait(&set, &mut events, Some(&at_once)), Ok(0));
+        // That it is removed again when the process is reaped does no harm.
+        sockets.remove(key);
     }
 
     #[test]
