@@ -30,10 +30,11 @@ use crate::net::{DialError, Pool};
 use crate::sandbox::build::{LOG_FILE, failed};
 use crate::sandbox::create::{create, image_error};
 use crate::sandbox::disk_image;
+use crate::sandbox::host_layers::HostLayers;
 use crate::sandbox::log_follow::LogFollower;
 use crate::sandbox::recover::{self, Scan};
 use crate::sandbox::skeleton::Skeletons;
-use crate::sandbox::{Sandbox, State, logs, policy, removal, snapshot, volume};
+use crate::sandbox::{Sandbox, State, limits, logs, policy, removal, snapshot, volume};
 use crate::spawner::Spawner;
 use crate::{cgroup, image, lock, program};
 
@@ -75,6 +76,7 @@ pub(crate) struct Shared {
     /// execd, sealed.
     pub(crate) program: OwnedFd,
     pub(crate) skeletons: Skeletons,
+    pub(crate) host_layers: HostLayers,
     /// Makes writable layers of bounded size, or why it cannot.
     pub(crate) disk_images: Result<disk_image::DiskImages, &'static str>,
     pub(crate) tasks: TaskTracker,
@@ -114,6 +116,7 @@ impl Embedded {
             spawner: Spawner::new(spawner, arguments),
             gate,
             skeletons: Skeletons::default(),
+            host_layers: HostLayers::default(),
             disk_images: disk_image::DiskImages::find(),
             tasks: TaskTracker::new(),
             behind: closed_tracker(),
@@ -173,7 +176,7 @@ fn make_ready(config: &Config, layout: &Layout) -> Result<Ready, Error> {
         .map_err(|error| unavailable(&error))?;
     let cgroups = cgroup::Config {
         ready: config.ready_cgroups,
-        limits: config.default_limits.clone(),
+        limits: limits::defaults(config),
         ..cgroup::Config::new(&config.data_dir)
     };
     let tree = cgroup::Tree::open(cgroups).map_err(|error| unavailable(&error))?;

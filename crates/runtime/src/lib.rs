@@ -14,6 +14,7 @@ mod inventory;
 mod lock;
 pub mod net;
 mod program;
+mod protection;
 mod sandbox;
 mod seccomp;
 pub mod spawner;

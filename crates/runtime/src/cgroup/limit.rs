@@ -7,6 +7,7 @@ use lifecycle::backend::Limits;
 use super::Error;
 use super::layout::{Controller, Layout};
 use super::tree::{Inner, write_raw};
+use crate::protection::Protection;
 
 /// The period over which processor time is shared out: the kernel's default. Shorter ones cut
 /// latency for throttled groups and cost everybody timer interrupts.
@@ -21,13 +22,19 @@ const CPU_QUOTA_MIN_MICROS: u64 = 1_000;
 impl Inner {
     /// Sets the limits that are given on the group `name`.
     pub(super) fn limit(&self, name: &str, limits: &Limits) -> Result<(), Error> {
-        if let Some(millis) = limits.cpu_millis {
+        if let Some(millis) = limits
+            .cpu_millis
+            .filter(|_| Protection::ProcessorLimit.is_on())
+        {
             self.limit_cpu(name, millis)?;
         }
-        if let Some(bytes) = limits.memory_bytes {
+        if let Some(bytes) = limits
+            .memory_bytes
+            .filter(|_| Protection::MemoryLimit.is_on())
+        {
             self.limit_memory(name, bytes)?;
         }
-        if let Some(pids) = limits.pids {
+        if let Some(pids) = limits.pids.filter(|_| Protection::ProcessLimit.is_on()) {
             let dir = self
                 .dir(Controller::Pids, name)
                 .ok_or(Error::Unsupported("processes"))?;

@@ -9,6 +9,7 @@ use rustix::thread::{CapabilitySet, CapabilitySets, Gid, LinkNameSpaceType, Uid}
 
 use super::Outcome;
 use super::filesystem::open_in_root;
+use crate::protection::Protection;
 use crate::spawner::protocol::{Descriptors, InitFailure, Request, Step};
 
 /// What root in a sandbox may do, all of it only to what its user namespace owns. Docker's
@@ -58,7 +59,7 @@ pub(super) fn assume(request: &Request, descriptors: &Descriptors) -> Outcome {
     .map_err(super::at_step(Step::UserNamespace))?;
     enter_workdir(&request.workdir)
         .map_err(|errno| InitFailure::new(Step::Workdir, errno, request.workdir.as_str()))?;
-    bound_capabilities(CAPABILITIES).map_err(super::at_step(Step::Capabilities))?;
+    bound_capabilities(of_root()).map_err(super::at_step(Step::Capabilities))?;
     if account.uid != 0 || account.gid != 0 {
         become_account(&account).map_err(super::at_step(Step::User))?;
     }
@@ -117,9 +118,18 @@ pub(crate) fn bound_capabilities(kept: CapabilitySet) -> rustix::io::Result<()> 
     Ok(())
 }
 
+/// What root in a sandbox has. A build for tests without `no_new_privs` can only install a filter with all.
+fn of_root() -> CapabilitySet {
+    if Protection::Capabilities.is_on() && Protection::NoNewPrivileges.is_on() {
+        CAPABILITIES
+    } else {
+        CapabilitySet::all()
+    }
+}
+
 fn keep_capabilities(is_root: bool) -> rustix::io::Result<()> {
     let kept = if is_root {
-        CAPABILITIES
+        of_root()
     } else {
         CapabilitySet::empty()
     };

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::mount::MountAttrFlags;
 
 use super::filesystem::{Scaffold, attach, clone_tree, clone_tree_as_it_is, filesystem};
+use crate::protection::Protection;
 use crate::spawner::protocol::{CgroupEntry, Request};
 use crate::sys::{self, MountChange};
 
@@ -144,13 +145,18 @@ pub(crate) fn process_filesystem() -> rustix::io::Result<OwnedFd> {
 pub(super) fn mount_proc(root: &OwnedFd, scaffold: &Scaffold) -> rustix::io::Result<()> {
     let proc = filesystem("proc", &[], NOSUID_NODEV_NOEXEC)?;
     attach(proc.as_fd(), open_mount_point(root, "proc")?.as_fd(), "")?;
-    let sysctl = clone_tree(
-        proc.as_fd(),
-        "sys",
-        MountAttrFlags::MOUNT_ATTR_RDONLY | NOSUID_NODEV_NOEXEC,
-    )?;
-    attach(sysctl.as_fd(), proc.as_fd(), "sys")?;
-    mask(proc.as_fd(), &scaffold.masks.proc)
+    if Protection::SysctlReadOnly.is_on() {
+        let sysctl = clone_tree(
+            proc.as_fd(),
+            "sys",
+            MountAttrFlags::MOUNT_ATTR_RDONLY | NOSUID_NODEV_NOEXEC,
+        )?;
+        attach(sysctl.as_fd(), proc.as_fd(), "sys")?;
+    }
+    if Protection::ProcMasks.is_on() {
+        mask(proc.as_fd(), &scaffold.masks.proc)?;
+    }
+    Ok(())
 }
 
 /// What of the kernel's own description of the machine a sandbox needs, read-only: a small tree
@@ -164,6 +170,9 @@ pub(super) fn mount_sys(
     let sysfs = filesystem("sysfs", &[], read_only)?;
     // Before Linux 6.15 only what is attached can be cloned. The tree covers it.
     attach(sysfs.as_fd(), open_mount_point(root, "sys")?.as_fd(), "")?;
+    if !Protection::SysParts.is_on() {
+        return Ok(());
+    }
     let tree = filesystem(
         "tmpfs",
         &[("mode", "0755"), ("size", "4k")],
@@ -225,22 +234,32 @@ fn mount_hierarchies(
 /// own: on inodes shared with others, locks and inotify would tell sandboxes of each other.
 pub(super) fn mount_dev(root: &OwnedFd, request: &Request) -> rustix::io::Result<()> {
     let no_exec = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
-    let options = [("size", SHM_SIZE), ("mode", "0755")];
+    let size = if Protection::SharedMemoryLimit.is_on() {
+        SHM_SIZE
+    } else {
+        "50%"
+    };
+    let options = [("size", size), ("mode", "0755")];
     let dev = filesystem("tmpfs", &options, no_exec)?;
     make_devices(dev.as_fd(), request.first_id)?;
     attach(dev.as_fd(), open_mount_point(root, "dev")?.as_fd(), "")?;
     // Group 5 is `tty` in every distribution.
     let terminals = (request.first_id + 5).to_string();
-    let options = [
+    let mut options = vec![
         ("gid", terminals.as_str()),
         ("mode", "0620"),
         ("ptmxmode", "0666"),
-        ("max", TERMINALS_MAX),
     ];
+    if Protection::TerminalLimit.is_on() {
+        options.push(("max", TERMINALS_MAX));
+    }
     let pts = filesystem("devpts", &options, no_exec)?;
     attach(pts.as_fd(), dev.as_fd(), "pts")?;
     let shm = clone_tree(dev.as_fd(), "shm", NOSUID_NODEV_NOEXEC)?;
     attach(shm.as_fd(), dev.as_fd(), "shm")?;
+    if !Protection::DevReadOnly.is_on() {
+        return Ok(());
+    }
     let change = MountChange {
         set: u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits()),
         ..MountChange::default()

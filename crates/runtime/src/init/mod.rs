@@ -39,6 +39,7 @@ use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit};
 use rustix::thread::{LinkNameSpaceType, UnshareFlags};
 
+use crate::protection::Protection;
 use crate::spawner::packet;
 use crate::spawner::protocol::{CgroupEntry, Descriptors, InitFailure, Report, Request, Step};
 use crate::sys::{self, Keep, Landlock, ProgramText};
@@ -114,7 +115,11 @@ fn execute(
     text: &ProgramText,
     key: u64,
 ) -> InitFailure {
-    let confined = rustix::thread::set_no_new_privs(true).and_then(|()| confine_files(context));
+    let locked_in = match Protection::NoNewPrivileges.is_on() {
+        true => rustix::thread::set_no_new_privs(true),
+        false => Ok(()),
+    };
+    let confined = locked_in.and_then(|()| confine_files(context));
     if let Err(errno) = confined {
         return InitFailure::new(Step::Landlock, errno, "");
     }
@@ -135,7 +140,7 @@ fn execute(
 /// A second wall behind the mounts: only what lies below this root can be opened, also by a process
 /// that came by a descriptor of the host or by a view of its mounts.
 fn confine_files(context: &InitContext) -> rustix::io::Result<()> {
-    let Some(landlock) = context.landlock else {
+    let Some(landlock) = context.landlock.filter(|_| Protection::Landlock.is_on()) else {
         return Ok(());
     };
     let flags = rustix::fs::OFlags::PATH | rustix::fs::OFlags::CLOEXEC;
@@ -198,10 +203,12 @@ fn limit_resources(request: &Request) -> Outcome {
         current: Some(1),
         maximum: Some(1),
     };
-    rustix::process::setrlimit(Resource::Core, one_byte).map_err(at_step(Step::Rlimits))?;
+    if Protection::CoreLimit.is_on() {
+        rustix::process::setrlimit(Resource::Core, one_byte).map_err(at_step(Step::Rlimits))?;
+    }
     let files = match request.open_files {
-        Some(wanted) => Some(wanted),
-        None => rustix::process::getrlimit(Resource::Nofile).maximum,
+        Some(wanted) if Protection::OpenFilesLimit.is_on() => Some(wanted),
+        _ => rustix::process::getrlimit(Resource::Nofile).maximum,
     };
     let limit = Rlimit {
         current: files,
@@ -217,6 +224,9 @@ const OOM_SCORE: &[u8] = b"500";
 
 /// With the privilege to lower it, which makes this the lowest score that the sandbox can have.
 fn set_oom_score() -> Outcome {
+    if !Protection::OomScore.is_on() {
+        return Ok(());
+    }
     let flags = rustix::fs::OFlags::WRONLY | rustix::fs::OFlags::CLOEXEC;
     rustix::fs::open("/proc/self/oom_score_adj", flags, rustix::fs::Mode::empty())
         .and_then(|file| rustix::io::write(&file, OOM_SCORE))

@@ -17,6 +17,7 @@ use super::nftables::{
     NEW_TABLE, PROTOCOL_IPV6, Ruleset,
 };
 use super::{Config, Error};
+use crate::protection::Protection;
 
 const TCP: u8 = 6;
 const UDP: u8 = 17;
@@ -83,6 +84,20 @@ pub(super) fn install(config: &Config) -> Result<(), Error> {
     ruleset.table(NEW_TABLE);
     ruleset.table(DELETE_TABLE);
     ruleset.table(NEW_TABLE);
+    if Protection::Firewall.is_on() {
+        limit_traffic(&mut ruleset, config);
+    }
+    ruleset.chain("departure", "nat", HOOK_POSTROUTING, PRIORITY_SOURCE_NAT);
+    ruleset.masquerade(
+        "departure",
+        config.addresses,
+        &resolver_prefix(&config.prefix),
+    );
+    ruleset.apply()
+}
+
+/// Everything but the translation of addresses.
+fn limit_traffic(ruleset: &mut Ruleset, config: &Config) {
     ruleset.connection_set(CONNECTIONS_PER_SANDBOX);
     let from_sandbox = Match::InputName(sandbox_prefix(&config.prefix));
     let to_sandbox = Match::OutputName(sandbox_prefix(&config.prefix));
@@ -119,15 +134,7 @@ pub(super) fn install(config: &Config) -> Result<(), Error> {
         ruleset.jump("from_host", to, "to_inside");
     }
 
-    limit_forwarding(&mut ruleset, config);
-
-    ruleset.chain("departure", "nat", HOOK_POSTROUTING, PRIORITY_SOURCE_NAT);
-    ruleset.masquerade(
-        "departure",
-        config.addresses,
-        &resolver_prefix(&config.prefix),
-    );
-    ruleset.apply()
+    limit_forwarding(ruleset, config);
 }
 
 /// What passes through the host: to the outside, to the resolver, and the answers.

@@ -10,6 +10,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use super::netlink::{Attributes, Batch, CREATE, DUMP, EXCL, NetlinkError, REPLACE, Socket};
 use super::netlink::{attributes, read_u32};
 use super::{Ipv4Network, SlotIndex};
+use crate::protection::Protection;
 
 const RTM_NEWLINK: u16 = 16;
 const RTM_DELLINK: u16 = 17;
@@ -185,12 +186,15 @@ impl VethPair {
         // Without ARP before the neighbour is told, which setting it would forget. A sandbox that
         // sends to many addresses would else fill the host's one table of neighbours with
         // questions; an entry of a link without ARP is the first to go when that is full.
-        let up = IFF_UP | IFF_NOARP;
+        let flags = match Protection::NoArp.is_on() {
+            true => IFF_UP | IFF_NOARP,
+            false => IFF_UP,
+        };
         batch.push(
             "bringing up eth0",
             RTM_SETLINK,
             0,
-            &link_header(index, up, up),
+            &link_header(index, flags, flags),
             |_| {},
         );
         push_neighbour(&mut batch, index, self.gateway, &self.outer_hardware());

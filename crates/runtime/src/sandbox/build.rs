@@ -12,6 +12,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use secrecy::ExposeSecret;
 
+use super::host_layers::HostLayers;
 use super::skeleton::{EtcFiles, Skeletons};
 use super::{disk_image, volume};
 use crate::image::Prepared;
@@ -34,14 +35,13 @@ pub(crate) const WRITABLE_DIR: &str = "rw";
 /// Where programs are looked for when neither image nor request says.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
-/// A string option of fsconfig(2) has at most 255 bytes.
-const OPTION_BYTES_MAX: usize = 255;
-
 /// What a sandbox is built from besides its [`Spec`].
 pub(crate) struct BuildInputs<'a> {
     pub(crate) image: &'a Prepared,
     /// Where the image store is.
     pub(crate) images: &'a Path,
+    /// The directories of the host that images show.
+    pub(crate) host_layers: &'a HostLayers,
     pub(crate) slot: &'a Slot,
     pub(crate) network: Network,
     pub(crate) resolv_conf: String,
@@ -85,8 +85,8 @@ pub(crate) fn build(
         .map_err(io("making the writable layer"))?;
     let state = open_directory(directory).map_err(io("opening the state directory"))?;
     let (listen, control) = listen(&state).map_err(io("making the control socket"))?;
-    let mut targets =
-        image_binds(inputs.image, inputs.images).map_err(io("binding the image's directories"))?;
+    let shown = inputs.host_layers.shown(&inputs.image.binds, inputs.images);
+    let mut targets = shown.map_err(io("binding the image's directories"))?;
     targets.append(&mut mounts);
     let (mounts, targets) = targets.into_iter().map(|m| (m.mount, m.target)).unzip();
     let user = inputs.slot.user.as_fd();
@@ -282,58 +282,6 @@ fn mapped(path: &Path, user: BorrowedFd<'_>) -> io::Result<OwnedFd> {
 
 fn layers(paths: &[PathBuf], user: BorrowedFd<'_>) -> io::Result<Vec<OwnedFd>> {
     paths.iter().map(|path| mapped(path, user)).collect()
-}
-
-/// Directories of the host that belong to the image, each as a read-only overlay of itself and its
-/// mask. Not idmapped, so that root in the sandbox is nobody in them.
-fn image_binds(image: &Prepared, images: &Path) -> io::Result<Vec<volume::PreparedMount>> {
-    let bind = |bind: &crate::image::Bind| {
-        let path = bind.target.to_string_lossy().into_owned();
-        let mask = crate::image::host_mask(images, &bind.source);
-        Ok(volume::PreparedMount {
-            mount: read_only_overlay(&[&mask, &bind.source])?,
-            target: MountTarget {
-                path,
-                is_directory: true,
-            },
-        })
-    };
-    image.binds.iter().map(bind).collect()
-}
-
-/// A detached overlay without a writable layer; the topmost directory first.
-fn read_only_overlay(layers: &[&Path]) -> io::Result<OwnedFd> {
-    use rustix::mount::{FsMountFlags, FsOpenFlags, MountAttrFlags};
-    let context = rustix::mount::fsopen(c"overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    let set = |key: &str, value: &str| rustix::mount::fsconfig_set_string(&context, key, value);
-    // A colon separates layers, and a backslash makes one part of a name.
-    let escape = |path: &&Path| {
-        let text = path.to_str().ok_or(Errno::INVAL)?;
-        Ok(text.replace('\\', "\\\\").replace(':', "\\:"))
-    };
-    let names = layers.iter().map(escape).collect::<io::Result<Vec<_>>>()?;
-    let joined = names.join(":");
-    if joined.len() <= OPTION_BYTES_MAX {
-        set("lowerdir", &joined)?;
-    } else {
-        // Since Linux 6.7, and with names as they are.
-        for layer in layers {
-            rustix::mount::fsconfig_set_string(&context, "lowerdir+", *layer)?;
-        }
-    }
-    for (key, value) in [
-        ("redirect_dir", "nofollow"),
-        ("metacopy", "off"),
-        ("index", "off"),
-    ] {
-        set(key, value)?;
-    }
-    rustix::mount::fsconfig_create(&context)?;
-    let attributes = MountAttrFlags::MOUNT_ATTR_RDONLY
-        | MountAttrFlags::MOUNT_ATTR_NOSUID
-        | MountAttrFlags::MOUNT_ATTR_NODEV;
-    let mount = rustix::mount::fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
-    Ok(mount)
 }
 
 fn duplicate(descriptor: BorrowedFd<'_>) -> io::Result<OwnedFd> {

@@ -262,6 +262,7 @@ impl DiskSetup {
         let inputs = BuildInputs {
             image: &self.image,
             images: &images,
+            host_layers: &shared.host_layers,
             slot: &self.slot,
             network: self.network,
             resolv_conf: match self.network {

@@ -4,6 +4,8 @@ use lifecycle::backend::{Error, Limits};
 
 use super::disk_image;
 use crate::backend::Shared;
+use crate::config::Config;
+use crate::protection::Protection;
 
 /// What was asked for over the defaults; what this backend cannot hold anybody to is refused.
 pub(super) fn of(shared: &Shared, wanted: &Limits) -> Result<Limits, Error> {
@@ -34,10 +36,20 @@ pub(super) fn of(shared: &Shared, wanted: &Limits) -> Result<Limits, Error> {
         cpu_millis: wanted.cpu_millis.or(group.cpu_millis),
         memory_bytes: wanted.memory_bytes.or(group.memory_bytes),
         pids: wanted.pids.or(group.pids),
-        open_files: wanted.open_files.or_else(|| default_open_files(default)),
+        open_files: wanted
+            .open_files
+            .or_else(|| default_open_files(&defaults(&shared.config))),
         disk_bytes,
         gpus: None,
     })
+}
+
+/// What a group has that nothing is asked for.
+pub(crate) fn defaults(config: &Config) -> Limits {
+    match Protection::DefaultLimits.is_on() {
+        true => config.default_limits.clone(),
+        false => Limits::default(),
+    }
 }
 
 /// Nobody can be given more than the server itself may have.

@@ -20,6 +20,7 @@ use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
 use crate::config::HostPathRoot;
+use crate::protection::Protection;
 use crate::spawner::protocol::MountTarget;
 use crate::sys::{self, MountChange};
 use owners::Owners;
@@ -61,7 +62,11 @@ pub(crate) fn prepare(
             VolumeSource::HostPath { path, allowed_root } => {
                 let root = open_host_path(path, allowed_root)?;
                 let found = look_at(&root, volume)?;
-                let owners = Owners::of(&found, ids.host_path_root, &ids.host_path_ids);
+                let as_whom = match Protection::VolumeOwners.is_on() {
+                    true => ids.host_path_root,
+                    false => HostPathRoot::Root,
+                };
+                let owners = Owners::of(&found, as_whom, &ids.host_path_ids);
                 (root, owners)
             }
             VolumeSource::Named {
@@ -265,6 +270,15 @@ fn open_sub_path(root: &OwnedFd, sub_path: &str, owners: Option<Owners>) -> Resu
         .split('/')
         .filter(|p| !p.is_empty() && *p != ".")
         .collect();
+    if !Protection::VolumePaths.is_on() {
+        return rustix::fs::openat(
+            root,
+            sub_path,
+            OFlags::PATH | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
+        .map_err(|errno| wrong(errno.to_string()));
+    }
     if sub_path.starts_with('/') || parts.contains(&"..") || sub_path.contains('\0') {
         return Err(wrong(format!(
             "{sub_path} must be a relative path without .."
@@ -332,8 +346,11 @@ fn prepare_mount(
             message,
         });
     }
-    let mut set = libc::MOUNT_ATTR_NOSUID | libc::MOUNT_ATTR_NODEV;
-    if volume.read_only {
+    let mut set = libc::MOUNT_ATTR_NOSUID;
+    if Protection::VolumeNoDevices.is_on() {
+        set |= libc::MOUNT_ATTR_NODEV;
+    }
+    if volume.read_only && Protection::VolumeReadOnly.is_on() {
         set |= libc::MOUNT_ATTR_RDONLY;
     }
     let mount = detached_mount(source.as_fd(), set, Some(user)).map_err(|errno| match errno {

@@ -21,11 +21,15 @@ use std::collections::BTreeMap;
 use libc::sock_filter;
 use serde::Deserialize;
 
+use crate::protection::Protection;
 use numbers::Number;
 
 /// Compiles the profile. The profile is part of the program, so a mistake in it is a mistake in
 /// the program, found by the first test.
 pub(crate) fn compile() -> Vec<sock_filter> {
+    if !Protection::Seccomp.is_on() {
+        return vec![answer(&Verdict::Allow)];
+    }
     let profile: Profile =
         serde_json::from_str(include_str!("profile.json")).expect("the profile is valid JSON");
     program(&segments(&profile))

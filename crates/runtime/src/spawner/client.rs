@@ -145,6 +145,7 @@ impl Spawner {
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .env_clear()
+            .envs(crate::protection::environment())
             .process_group(0)
             .kill_on_drop(false)
             .spawn();
