@@ -82,7 +82,12 @@ bench-desktop: ## Screenshots and actions of the desktop helper beside scrot and
 .PHONY: test-isolation
 test-isolation: ## Hostile programs in real sandboxes, and what they must not be able to do (root).
 	cargo build --locked -p execd
-	cargo test --locked -p runtime --test escape
+	cargo test --locked -p attack --test escape
+
+.PHONY: test-unprotected
+test-unprotected: ## Takes each protection away in a build for tests, and shows that its cases fail (root).
+	cargo build --locked -p execd
+	cargo test --locked --workspace --features attack/unprotected --test escape -- --unprotected
 
 ##@ It speaks the published protocol
 

@@ -1,5 +1,7 @@
 //! The command line of the server: `osb server …`.
 
+mod doctor;
+
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io::Write as _;
@@ -10,7 +12,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand, ValueEnum};
 use daemon::config::{Change, Loaded, example};
 use daemon::telemetry;
-use lifecycle::doctor::{Check, Section};
+
+pub use doctor::doctor;
 
 use crate::access;
 use crate::backends;
@@ -127,66 +130,6 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             let _ = writeln!(std::io::stderr(), "osb server: {}", failure.message);
             ExitCode::from(failure.code)
         }
-    }
-}
-
-/// Says what this machine can do for sandboxes, what is missing, and how to mend it.
-#[derive(Debug, Parser)]
-#[command(name = "osb doctor", bin_name = "osb doctor", version)]
-struct DoctorArguments {
-    /// The configuration file of the server.
-    #[arg(long, value_name = "PATH")]
-    config: Option<PathBuf>,
-    /// For programs.
-    #[arg(long)]
-    json: bool,
-}
-
-/// Runs `osb doctor` with these arguments, of which the first is the program. Succeeds when
-/// sandboxes can be made.
-pub fn doctor(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    let arguments = match DoctorArguments::try_parse_from(arguments) {
-        Ok(arguments) => arguments,
-        Err(error) => error.exit(),
-    };
-    match examine(&arguments) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(failure) => {
-            let _ = writeln!(std::io::stderr(), "osb doctor: {}", failure.message);
-            ExitCode::from(failure.code)
-        }
-    }
-}
-
-fn examine(arguments: &DoctorArguments) -> Result<bool, Failure> {
-    let sources = config::sources(arguments.config.clone(), Vec::new(), environment());
-    let loaded =
-        config::load(&sources).map_err(|problems| Failure::unusable(problems.to_string()))?;
-    let backend = backends::of(loaded.settings.runtime.kind);
-    let mut report = backend.doctor(&loaded.settings).map_err(|error| Failure {
-        message: error.to_string(),
-        code: 1,
-    })?;
-    report.sections.push(Section {
-        name: "configuration",
-        checks: vec![secrets_check(&loaded)],
-    });
-    let text = if arguments.json {
-        format!("{:#}\n", report.to_json())
-    } else {
-        report.to_string()
-    };
-    print(&text)?;
-    Ok(report.is_able())
-}
-
-/// Whether others can read the secrets of the configuration.
-fn secrets_check(loaded: &Loaded<Config>) -> Check {
-    const NAME: &str = "secrets";
-    match config::exposure(loaded) {
-        None => Check::ok(NAME, "no file that others may read holds one"),
-        Some(Exposure { problem, fix }) => Check::degraded(NAME, problem).mended_by(fix),
     }
 }
 

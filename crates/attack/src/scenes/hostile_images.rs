@@ -3,10 +3,10 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use lifecycle::backend::{Backend, Target};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-
-use crate::world::{Setup, TOKEN, Verdict, World, host_volume};
+use crate::case::Verdict;
+use crate::scenes::control::get;
+use crate::world::{Setup, World, host_volume};
+use lifecycle::backend::Backend;
 
 /// Makes a sandbox from an image that was tampered with. It is refused, or the attack `words`
 /// inside is stopped; either way the marker of the host stays as it is.
@@ -36,7 +36,7 @@ async fn tampered(
         .await
     {
         Err(_) => Verdict::of(world.backend.inspect(&id).await.is_err(), || {
-            "      refused, but something of it is left".to_owned()
+            "refused, but something of it is left".to_owned()
         }),
         Ok(_) => {
             world.delete(&id).await;
@@ -45,7 +45,7 @@ async fn tampered(
     };
     let marker = fs::read_to_string(&world.marker).unwrap_or_default();
     verdict.and(Verdict::of(marker == "of the host", || {
-        format!("      the marker is {marker:?}")
+        format!("the marker is {marker:?}")
     }))
 }
 
@@ -105,9 +105,7 @@ pub(crate) async fn volume_over_link(world: &World) -> Verdict {
     let leaked = fs::exists(format!("/tmp/{name}")).unwrap_or(false);
     // Being refused is as good.
     let _ = outcome;
-    Verdict::of(!leaked, || {
-        "      a file appeared in the host's /tmp".to_owned()
-    })
+    Verdict::of(!leaked, || "a file appeared in the host's /tmp".to_owned())
 }
 
 /// A sandbox plants a link in a shared volume; the next one asks for what it names.
@@ -149,9 +147,9 @@ pub(crate) async fn volume_read_only(world: &World) -> Verdict {
         .attack(&setup, &["read_only_volume", "/volume/new"])
         .await;
     let left = fs::exists(volume.join("new")).unwrap_or(true);
-    outcome.verdict().and(Verdict::of(!left, || {
-        "      the host has the file".to_owned()
-    }))
+    outcome
+        .verdict()
+        .and(Verdict::of(!left, || "the host has the file".to_owned()))
 }
 
 /// The image that shows this machine's programs must show none of its secrets.
@@ -183,7 +181,7 @@ pub(crate) async fn host_image(world: &World) -> Verdict {
     let mut events = world.backend.events();
     let spec = world.spec(&id, &setup, &["/bin/sh", "-c", &script]);
     if let Err(error) = world.backend.create(spec).await {
-        return Verdict::Broken(format!("      the sandbox was not made: {error:?}"));
+        return Verdict::Unclear(format!("the sandbox was not made: {error:?}"));
     }
     let ended = tokio::time::timeout(crate::world::DEADLINE, async {
         while let Ok(event) = events.recv().await {
@@ -211,7 +209,7 @@ pub(crate) async fn host_image(world: &World) -> Verdict {
         .lines()
         .all(|line| matches!(line, "" | "sandbox" | "lock"));
     Verdict::of(ended && is_clean, || {
-        format!("      ended {ended}, shown:\n{shown}")
+        format!("ended {ended}, shown:\n{shown}")
     })
 }
 
@@ -228,31 +226,13 @@ pub(crate) async fn file_api_traversal(world: &World) -> Verdict {
     ] {
         let answer = get(world, &victim, &format!("/files/download?path={path}")).await;
         let held = !answer.contains("of the host") && !answer.starts_with("HTTP/1.1 200");
-        verdict = verdict.and(Verdict::of(held, || format!("      {path}: {answer}")));
+        verdict = verdict.and(Verdict::of(held, || format!("{path}: {answer}")));
     }
     // The same call does answer for a file of the sandbox, or the case proves nothing.
     let own = get(world, &victim, "/files/download?path=/etc/passwd").await;
     let works = own.starts_with("HTTP/1.1 200") && own.contains("/hostile");
     world.delete(&victim).await;
     verdict.and(Verdict::of(works, || {
-        format!("      the file API does not answer: {own}")
+        format!("the file API does not answer: {own}")
     }))
-}
-
-async fn get(world: &World, id: &api::id::SandboxId, target: &str) -> String {
-    let exchange = async {
-        let mut stream = world.backend.connect(id, Target::Control).await.ok()?;
-        let request = format!(
-            "GET {target} HTTP/1.1\r\nHost: sandbox\r\nX-EXECD-ACCESS-TOKEN: {TOKEN}\r\nConnection: close\r\n\r\n"
-        );
-        stream.write_all(request.as_bytes()).await.ok()?;
-        let mut answer = Vec::new();
-        stream.read_to_end(&mut answer).await.ok()?;
-        Some(String::from_utf8_lossy(&answer).into_owned())
-    };
-    let answer = tokio::time::timeout(crate::world::DEADLINE, exchange).await;
-    answer
-        .ok()
-        .flatten()
-        .unwrap_or_else(|| "no answer".to_owned())
 }

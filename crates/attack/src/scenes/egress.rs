@@ -10,7 +10,8 @@ use std::process::{Child, Command, Stdio};
 use api::egress::policy::{EgressPolicy, EgressRule, PolicyAction};
 use lifecycle::backend::Backend;
 
-use crate::world::{Setup, Verdict, World};
+use crate::case::Verdict;
+use crate::world::{HOST_IMAGE, Setup, World, starts};
 
 /// What is attempted, as an expression of `bypass.py`.
 type Attempt = (&'static str, &'static str);
@@ -284,14 +285,17 @@ impl Drop for Internet {
     }
 }
 
-fn internet(world: &World) -> Internet {
-    world.inside(world.outside(), || {
+fn internet(world: &World) -> Result<Internet, Verdict> {
+    if !starts("python3") {
+        let why = "its attacks are in Python, and the image that shows the host's programs has no python3";
+        return Err(Verdict::NotRun(why.to_owned()));
+    }
+    Ok(world.inside(world.outside(), || {
         for address in ["192.0.2.81", "192.0.2.82"] {
-            crate::world::ip(&format!("addr replace {address}/32 dev lo"));
+            crate::played::ip(&format!("addr replace {address}/32 dev lo"));
         }
-        let source = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/escape/internet.py");
         let mut child = Command::new("python3")
-            .arg(source)
+            .args(["-c", include_str!("../hostile/internet.py")])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -303,18 +307,18 @@ fn internet(world: &World) -> Internet {
             .expect("it speaks");
         assert_eq!(line, "ready\n", "the internet of the tests did not come up");
         Internet(child)
-    })
+    }))
 }
 
 /// Whether an attempt reached its goal; `Err` where it could not be made.
 async fn attempt(world: &World, network: &EgressPolicy, code: &str) -> Result<bool, String> {
     let setup = Setup {
-        image: "host",
+        image: HOST_IMAGE,
         program: "python3",
         network: network.clone(),
         ..Setup::default()
     };
-    let program = include_str!("bypass.py");
+    let program = include_str!("../hostile/bypass.py");
     let outcome = world.attack(&setup, &["-c", program, code]).await;
     match outcome.exit.code {
         Some(0) => Ok(false),
@@ -324,29 +328,41 @@ async fn attempt(world: &World, network: &EgressPolicy, code: &str) -> Result<bo
 }
 
 async fn all(world: &World, network: &EgressPolicy, list: &[Attempt], expected: bool) -> Verdict {
-    let mut wrong = Vec::new();
+    let mut verdict = Verdict::Held;
     for (name, code) in list {
-        match attempt(world, network, code).await {
-            Ok(reached) if reached == expected => {}
-            Ok(reached) => wrong.push(format!("      {name}: reached is {reached}")),
-            Err(why) => wrong.push(format!("      {name}: {why}")),
-        }
+        verdict = verdict.and(match attempt(world, network, code).await {
+            Ok(reached) if reached == expected => Verdict::Held,
+            Ok(true) => Verdict::GotThrough(format!("{name}: it was reached")),
+            Ok(false) => Verdict::Unclear(format!(
+                "{name}: it was not reached, though nothing forbids it"
+            )),
+            Err(why) => Verdict::Unclear(format!("{name}: {why}")),
+        });
     }
-    Verdict::of(wrong.is_empty(), || wrong.join("\n"))
+    verdict
 }
 
 pub(crate) async fn a_policy_is_not_passed_by(world: &World) -> Verdict {
-    let _internet = internet(world);
+    let _internet = match internet(world) {
+        Ok(internet) => internet,
+        Err(verdict) => return verdict,
+    };
     all(world, &by_name(), ATTEMPTS, false).await
 }
 
 pub(crate) async fn the_attempts_succeed_without_a_policy(world: &World) -> Verdict {
-    let _internet = internet(world);
+    let _internet = match internet(world) {
+        Ok(internet) => internet,
+        Err(verdict) => return verdict,
+    };
     all(world, &EgressPolicy::ALLOW_ALL, ATTEMPTS, true).await
 }
 
 pub(crate) async fn what_nobody_may_reach_no_rule_opens(world: &World) -> Verdict {
-    let _internet = internet(world);
+    let _internet = match internet(world) {
+        Ok(internet) => internet,
+        Err(verdict) => return verdict,
+    };
     use PolicyAction::Allow;
     let ranges = [
         (Allow, "203.0.113.0/24"),
@@ -362,7 +378,10 @@ pub(crate) async fn what_nobody_may_reach_no_rule_opens(world: &World) -> Verdic
 }
 
 pub(crate) async fn what_a_policy_allows_works(world: &World) -> Verdict {
-    let _internet = internet(world);
+    let _internet = match internet(world) {
+        Ok(internet) => internet,
+        Err(verdict) => return verdict,
+    };
     let by_address = policy(&[(PolicyAction::Allow, "192.0.2.82")]);
     let verdict = all(world, &by_name(), ALLOWED, true).await;
     verdict.and(all(world, &by_address, ALLOWED_BY_ADDRESS, true).await)
@@ -371,7 +390,10 @@ pub(crate) async fn what_a_policy_allows_works(world: &World) -> Verdict {
 /// Connections that a new policy does not allow end when the change is acknowledged, and the others go on.
 /// The sandbox says by a third connection that it has both.
 pub(crate) async fn a_change_cuts_what_it_does_not_allow(world: &World) -> Verdict {
-    let _internet = internet(world);
+    let _internet = match internet(world) {
+        Ok(internet) => internet,
+        Err(verdict) => return verdict,
+    };
     let meeting = world.inside(world.outside(), || {
         std::net::TcpListener::bind(("192.0.2.82", 2_300)).expect("free port")
     });
@@ -379,7 +401,7 @@ pub(crate) async fn a_change_cuts_what_it_does_not_allow(world: &World) -> Verdi
     let meeting = tokio::net::TcpListener::from_std(meeting).expect("within a runtime");
     let id = world.new_id();
     let setup = Setup {
-        image: "host",
+        image: HOST_IMAGE,
         program: "python3",
         network: policy(&[
             (PolicyAction::Allow, "a.test"),
@@ -387,7 +409,7 @@ pub(crate) async fn a_change_cuts_what_it_does_not_allow(world: &World) -> Verdi
         ]),
         ..Setup::default()
     };
-    let words = ["-c", include_str!("bypass.py"), "not is_cut()"];
+    let words = ["-c", include_str!("../hostile/bypass.py"), "not is_cut()"];
     let attack = world.attack_as(&id, &setup, &words);
     let change = async {
         let (_stream, _) = meeting.accept().await.expect("the sandbox comes");
@@ -399,18 +421,21 @@ pub(crate) async fn a_change_cuts_what_it_does_not_allow(world: &World) -> Verdi
     world.delete(&id).await;
     match outcome {
         Ok((outcome, Ok(()))) => outcome.verdict(),
-        Ok((_, Err(error))) => Verdict::Broken(format!("      the change says {error:?}")),
-        Err(_) => Verdict::Broken("      the sandbox did not come to the meeting".to_owned()),
+        Ok((_, Err(error))) => Verdict::Unclear(format!("the change says {error:?}")),
+        Err(_) => Verdict::Unclear("the sandbox did not come to the meeting".to_owned()),
     }
 }
 
 /// A gate that is killed takes its connections along and lets nothing pass; the server starts another, and a
 /// sandbox that was there goes on with it.
 pub(crate) async fn nothing_passes_without_a_gate(world: &World) -> Verdict {
-    let _internet = internet(world);
+    let _internet = match internet(world) {
+        Ok(internet) => internet,
+        Err(verdict) => return verdict,
+    };
     let gates = world.gates();
     let [gate] = gates[..] else {
-        return Verdict::Broken(format!("      there are {} gates", gates.len()));
+        return Verdict::Unclear(format!("there are {} gates", gates.len()));
     };
     rustix::process::kill_process(gate, rustix::process::Signal::KILL).expect("it is ours");
     // What is asked of the gate now waits for the next one.
@@ -418,6 +443,6 @@ pub(crate) async fn nothing_passes_without_a_gate(world: &World) -> Verdict {
         .await
         .and(match world.gates()[..] {
             [other] if other != gate => Verdict::Held,
-            ref found => Verdict::Broken(format!("      the gates are {found:?}")),
+            ref found => Verdict::Unclear(format!("the gates are {found:?}")),
         })
 }

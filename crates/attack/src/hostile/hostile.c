@@ -772,7 +772,11 @@ static int leave_file(void) {
 static int read_only_volume(void) { return refused("writing", open(args[0], O_CREAT | O_WRONLY, 0644), EROFS, 0); }
 static int nothing(void) { return STOPPED; }
 
-#include "resources.c"
+#include "shared.c"
+#include "network.c"
+#include "kernel.c"
+#include "files.c"
+#include "control.c"
 
 #define CASE(name) {#name, name}
 static const struct { const char *name; int (*run)(void); } cases[] = {
@@ -793,6 +797,11 @@ static const struct { const char *name; int (*run)(void); } cases[] = {
     CASE(hidden_paths), CASE(unreadable_paths), CASE(plant_link), CASE(leave_file), CASE(read_only_volume), CASE(nothing),
     CASE(netlink_hog), CASE(ping_hog), CASE(netlink_takeover), CASE(tcp_memory), CASE(udp_memory), CASE(neighbour_table), CASE(socket_filter), CASE(aio), CASE(default_files), CASE(page_cache_spy), CASE(secret_memory),
     CASE(pid1_limits), CASE(core_limit), CASE(oom_order), CASE(default_limits), CASE(sys_devices), CASE(proc_machine), CASE(sys_useful), CASE(leave_privileges), CASE(leaked_directory), CASE(watch_file), CASE(lock_file), CASE(lock_again),
+    CASE(other_families), CASE(other_netlinks), CASE(packet_filter), CASE(socket_mark), CASE(new_link), CASE(change_link), CASE(change_route), CASE(change_neighbour), CASE(traffic_control),
+    CASE(source_route), CASE(to_everybody), CASE(connection_table), CASE(tcp_unreachable), CASE(old_calls), CASE(pid1_memory), CASE(pid1_signals), CASE(kernel_filesystems), CASE(binary_formats),
+    CASE(page_frames), CASE(kernel_stacks), CASE(random_pool), CASE(thread_bomb), CASE(nameless_memory), CASE(processor_hog), CASE(overlay_attributes), CASE(whiteout), CASE(volume_device),
+    CASE(moved_directory), CASE(file_flags), CASE(freeze_filesystem), CASE(host_programs_fixed), CASE(spoil_image), CASE(image_is_whole), CASE(deep_tree), CASE(execd_without_token), CASE(connection_flood),
+    CASE(unix_sockets), CASE(make_segment), CASE(remove_segment),
 };
 
 int main(int argc, char **argv) {

@@ -1,14 +1,12 @@
-//! What the cases stand on: a namespace that plays the host, one that plays the outside, an
-//! image that holds the hostile program, and the backend.
+//! What the cases stand on: an image that holds the hostile program, the backend, and who looks on from outside.
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener, UdpSocket};
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
@@ -19,7 +17,10 @@ use lifecycle::backend::{
 };
 use runtime::image::Import;
 use runtime::{Config, Embedded, cgroup};
-use rustix::thread::{LinkNameSpaceType, UnshareFlags, move_into_link_name_space};
+
+use crate::Options;
+use crate::case::Verdict;
+use crate::played::{FAR, make_namespace, namespace, wire, within};
 
 /// How long an attack may take. Bombs take seconds on a busy machine; nothing takes this long.
 pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
@@ -27,43 +28,23 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 /// The ids of the sandboxes of this suite: not those of a server that may run here too.
 pub(crate) const FIRST_ID: u32 = 0x6800_0000;
 const ID_RANGES: u32 = 512;
+/// How many ids they have in all. The range behind them is for files in directories of the host.
+pub(crate) const IDS: u32 = ID_RANGES << 16;
 
-pub(crate) const HOST: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 2);
-pub(crate) const HOST_INNER: Ipv4Addr = Ipv4Addr::new(203, 0, 113, 9);
-const OUTSIDE: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
-pub(crate) const FAR: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 80);
-/// In the range of sandboxes' addresses, and nobody's; somebody outside claims to have it.
-pub(crate) const UNASSIGNED: Ipv4Addr = Ipv4Addr::new(10, 88, 250, 250);
-pub(crate) const METADATA: Ipv4Addr = Ipv4Addr::new(169, 254, 169, 254);
+/// Begins the names of the links and of the table of packet filters that the cases make.
+pub(crate) const PREFIX: &str = "oattack";
+
+/// The compiled `hostile/hostile.c`.
+const HOSTILE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/hostile"));
 
 pub(crate) const IMAGE: &str = "escape";
+/// The image that shows this machine's programs.
+pub(crate) const HOST_IMAGE: &str = "host";
+/// What stands in the file of the host that no sandbox may see.
+pub(crate) const MARKER_TEXT: &str = "of the host";
+/// A link in the image that leads to that file.
+pub(crate) const LINK_OUT: &str = "leads-out";
 pub(crate) const TOKEN: &str = "token-4f6e6c79-for-the-owner";
-
-/// How a case ended.
-#[derive(Debug)]
-pub(crate) enum Verdict {
-    Held,
-    /// Why it did not.
-    Broken(String),
-}
-
-impl Verdict {
-    pub(crate) fn of(holds: bool, why: impl FnOnce() -> String) -> Self {
-        if holds {
-            Self::Held
-        } else {
-            Self::Broken(why())
-        }
-    }
-
-    /// The first that is broken.
-    pub(crate) fn and(self, other: Self) -> Self {
-        match self {
-            Self::Held => other,
-            broken @ Self::Broken(_) => broken,
-        }
-    }
-}
 
 /// How an attack ended.
 #[derive(Debug)]
@@ -75,22 +56,21 @@ pub(crate) struct Outcome {
 impl Outcome {
     /// Held when the program says so.
     pub(crate) fn verdict(&self) -> Verdict {
-        let meaning = match self.exit.code {
-            Some(0) => return Verdict::Held,
-            Some(1) => "the attack succeeded",
-            Some(2) => "the attack failed for another reason than the protection",
-            _ => "the program did not end by itself",
-        };
-        Verdict::Broken(format!(
-            "      {meaning} ({:?}):\n{}",
-            self.exit, self.output
-        ))
+        let told = |meaning: &str| format!("{meaning} ({:?}):\n{}", self.exit, self.output);
+        match self.exit.code {
+            Some(0) => Verdict::Held,
+            Some(1) => Verdict::GotThrough(told("the attack succeeded")),
+            Some(2) => Verdict::Unclear(told("it failed for another reason than the protection")),
+            _ => Verdict::Unclear(told("the program did not end by itself")),
+        }
     }
 }
 
 /// What a sandbox of a case is made with.
 #[derive(Clone)]
 pub(crate) struct Setup {
+    /// Of the sandbox, where somebody else must know it.
+    pub(crate) id: Option<SandboxId>,
     pub(crate) image: &'static str,
     /// Where the hostile program is.
     pub(crate) program: &'static str,
@@ -102,6 +82,7 @@ pub(crate) struct Setup {
 impl Default for Setup {
     fn default() -> Self {
         Self {
+            id: None,
             image: IMAGE,
             program: "/hostile",
             limits: Limits::default(),
@@ -120,84 +101,72 @@ pub(crate) struct World {
     pub(crate) bystander: std::process::Child,
     host: OwnedFd,
     outside: OwnedFd,
+    /// The control group that all of its sandboxes are in.
+    cgroup: String,
     next: AtomicU32,
 }
 
-/// What this machine lacks to run the suite, and what provides it.
-pub(crate) fn missing_need() -> Option<String> {
+/// What this machine lacks to run the cases, and what provides it.
+pub(crate) fn missing_need(options: &Options) -> Option<String> {
     if !rustix::process::geteuid().is_root() {
-        return Some("it needs root: sudo make test-isolation".to_owned());
+        return Some("it needs root, as the embedded runtime does: use sudo".to_owned());
     }
-    if !execd().is_file() {
-        let path = execd();
-        return Some(format!(
-            "there is no {}: cargo build -p execd",
-            path.display()
-        ));
+    if !options.execd.is_file() {
+        let path = options.execd.display();
+        return Some(format!("there is no {path}: install execd beside osb"));
     }
-    for (program, package) in [("cc", "gcc libc6-dev"), ("ip", "iproute2")] {
-        if Command::new(program).arg("-V").output().is_err() {
-            return Some(format!("there is no {program}: apt-get install {package}"));
-        }
+    if !starts("ip") {
+        return Some(
+            "there is no ip, by which the networks of the cases are made: install iproute2"
+                .to_owned(),
+        );
     }
     None
 }
 
-fn execd() -> PathBuf {
-    // target/debug/deps/escape-… → target/debug/execd
-    let program = std::env::current_exe().expect("a program knows its path");
-    program
-        .parent()
-        .and_then(Path::parent)
-        .expect("it is in deps")
-        .join("execd")
-}
-
-/// Moves the process into network and mount namespaces of its own, before it has threads, so
-/// that the machine's network is not touched and every mount that appears here is ours.
-#[expect(
-    deprecated,
-    reason = "both flags are safe for a process with one thread"
-)]
-pub(crate) fn leave_the_hosts_network() {
-    rustix::thread::unshare(UnshareFlags::NEWNET | UnshareFlags::NEWNS)
-        .expect("root can make namespaces");
-    let private =
-        rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
-    rustix::mount::mount_change("/", private).expect("root can make mounts private");
+/// Whether this machine has a program.
+pub(crate) fn starts(program: &str) -> bool {
+    Command::new(program).arg("--version").output().is_ok()
+        || Command::new(program).arg("-V").output().is_ok()
 }
 
 impl World {
-    pub(crate) async fn open() -> Self {
-        let temp = tempfile::tempdir().expect("a directory can be made");
+    pub(crate) async fn open(options: &Options) -> Result<Self, String> {
+        let problem = |doing: &str, error: &dyn std::fmt::Display| format!("{doing}: {error}");
+        let temp = tempfile::Builder::new()
+            .prefix("attack-")
+            .tempdir_in(&options.directory)
+            .map_err(|error| problem("making a directory", &error))?;
         let host = namespace();
         let outside = make_namespace();
         wire(&host, &outside);
         let marker = PathBuf::from(format!("/tmp/escape-marker-{}", std::process::id()));
-        fs::write(&marker, "of the host").expect("/tmp is writable");
+        fs::write(&marker, MARKER_TEXT).map_err(|error| problem("writing to /tmp", &error))?;
         let bystander = Command::new("sleep")
-            .arg("1000")
+            .arg("infinity")
             .spawn()
-            .expect("sleep can be started");
+            .map_err(|error| problem("starting sleep", &error))?;
         let data = temp.path().join("data");
-        let parent = cgroup::Config::new(&data).parent.display().to_string();
-        let _ = crate::snapshot::OUR_CGROUP.set(parent);
-        let backend = open_backend(&data).await;
+        let cgroup = cgroup::Config::new(&data).parent.display().to_string();
+        let backend = open_backend(&data, &options.execd).await?;
         let world = Self {
             backend,
             marker,
             bystander,
             host,
             outside,
+            cgroup,
             next: AtomicU32::new(0),
             temp,
         };
+        let program = world.temp.path().join("hostile");
+        fs::write(&program, HOSTILE)
+            .map_err(|error| problem("writing the hostile program", &error))?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))
+            .map_err(|error| problem("making it a program", &error))?;
         let rootfs = world.rootfs("rootfs");
-        world
-            .import(&rootfs, IMAGE)
-            .await
-            .expect("the image is well formed");
-        world
+        world.import(&rootfs, IMAGE).await?;
+        Ok(world)
     }
 
     /// A directory with the hostile program and the places every image has.
@@ -215,29 +184,28 @@ impl World {
         for program in ["hostile", "setuid"] {
             fs::copy(self.hostile(), root.join(program)).expect("a file can be copied");
         }
+        std::os::unix::fs::symlink(&self.marker, root.join(LINK_OUT)).expect("a link can be made");
         mode("hostile", 0o755);
         mode("setuid", 0o4755);
         root
     }
 
-    /// The compiled program; made once.
-    pub(crate) fn hostile(&self) -> &'static Path {
-        static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-        PROGRAM.get_or_init(|| {
-            let program = self.temp.path().join("hostile");
-            let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/escape/hostile.c");
-            let built = Command::new("cc")
-                .args(["-static", "-O1", "-o"])
-                .args([&program, &source])
-                .output()
-                .expect("cc runs");
-            let text = String::from_utf8_lossy(&built.stderr);
-            assert!(
-                built.status.success(),
-                "hostile.c does not compile:\n{text}"
-            );
-            program
-        })
+    /// The program of all attacks, on the host.
+    pub(crate) fn hostile(&self) -> PathBuf {
+        self.temp.path().join("hostile")
+    }
+
+    /// A sandbox of the image that shows the host's programs, with the hostile one in a volume.
+    pub(crate) fn host_setup(&self) -> Setup {
+        let tools = self.temp.path().join("tools");
+        fs::create_dir_all(&tools).expect("a directory can be made");
+        fs::copy(self.hostile(), tools.join("hostile")).expect("a file can be copied");
+        Setup {
+            image: HOST_IMAGE,
+            program: "/volume/hostile",
+            volumes: vec![host_volume(&tools, None, true)],
+            ..Setup::default()
+        }
     }
 
     pub(crate) async fn import(&self, root: &Path, name: &str) -> Result<(), String> {
@@ -287,7 +255,7 @@ impl World {
 
     /// Runs an attack in a sandbox of its own, to its end.
     pub(crate) async fn attack(&self, setup: &Setup, words: &[&str]) -> Outcome {
-        let id = self.new_id();
+        let id = setup.id.clone().unwrap_or_else(|| self.new_id());
         let outcome = self.attack_as(&id, setup, words).await;
         self.delete(&id).await;
         outcome
@@ -402,6 +370,10 @@ impl World {
 
     /// Deletes everything and tells what is still there that should not be.
     pub(crate) async fn close(mut self) -> Vec<String> {
+        let inventory = self.backend.list().await.unwrap_or_default();
+        for sandbox in inventory {
+            let _ = self.backend.delete(&sandbox.id, Duration::ZERO).await;
+        }
         self.backend.settled().await;
         let data = self.data_dir();
         let mut left: Vec<String> = ["sandboxes", "trash", "staging", "volumes"]
@@ -410,31 +382,17 @@ impl World {
             .map(|entry| entry.path().display().to_string())
             .collect();
         if self.bystander.try_wait().ok().flatten().is_some() {
-            left.push("the bystander was killed".to_owned());
+            left.push("a process of the host was killed".to_owned());
+        }
+        if fs::read_to_string(&self.marker).unwrap_or_default() != MARKER_TEXT {
+            left.push("a file of the host was changed".to_owned());
         }
         let _ = self.bystander.kill();
         let _ = self.bystander.wait();
         let _ = fs::remove_file(&self.marker);
         drop(self.backend);
+        left.extend(crate::host::control_groups(&self.cgroup));
         left
-    }
-}
-
-/// Ends every process that stands in a cgroup of this suite; for when nothing else can be done.
-pub(crate) fn kill_sandboxes() {
-    let Some(parent) = crate::snapshot::OUR_CGROUP.get() else {
-        return;
-    };
-    for entry in fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else {
-            continue;
-        };
-        let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
-        if let Some(pid) = rustix::process::Pid::from_raw(pid)
-            && groups.contains(parent.as_str())
-        {
-            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
-        }
     }
 }
 
@@ -448,17 +406,25 @@ fn broken(why: String) -> Outcome {
     Outcome { exit, output: why }
 }
 
-async fn open_backend(data_dir: &Path) -> Embedded {
-    fs::create_dir_all(data_dir).expect("a directory can be made");
-    let mut config = Config::new(data_dir).expect("the program knows its path");
-    config.execd = execd();
+async fn open_backend(data_dir: &Path, execd: &Path) -> Result<Embedded, String> {
+    fs::create_dir_all(data_dir).map_err(|error| format!("making a directory: {error}"))?;
+    let mut config =
+        Config::new(data_dir).map_err(|error| format!("finding the own program: {error}"))?;
+    execd.clone_into(&mut config.execd);
+    config.network.prefix = PREFIX.to_owned();
     config.network.first_id = FIRST_ID;
     config.network.id_ranges = ID_RANGES;
     config.network.claims_dir = data_dir.join("claims");
     config.network.ready_outside = 4;
     config.network.ready_none = 1;
     config.network.nameservers = Some(vec![FAR]);
-    Embedded::open(config).await.expect("the backend opens")
+    let opened = Embedded::open(config).await;
+    opened.map_err(|error| {
+        format!(
+            "the embedded runtime does not start: {}",
+            api::error_chain(&error)
+        )
+    })
 }
 
 /// A host path as a volume.
@@ -474,69 +440,4 @@ pub(crate) fn host_volume(path: &Path, sub_path: Option<&str>, read_only: bool) 
         read_only,
         sub_path: sub_path.map(str::to_owned),
     }
-}
-
-fn within<T: Send>(namespace: BorrowedFd<'_>, work: impl FnOnce() -> T + Send) -> T {
-    // A thread of its own, because a thread of the runtime must not change namespaces.
-    std::thread::scope(|scope| {
-        let thread = scope.spawn(|| {
-            move_into_link_name_space(namespace, Some(LinkNameSpaceType::Network))
-                .expect("root can enter a namespace");
-            work()
-        });
-        thread.join().expect("the work does not panic")
-    })
-}
-
-fn namespace() -> OwnedFd {
-    fs::File::open("/proc/thread-self/ns/net")
-        .expect("every thread has a network")
-        .into()
-}
-
-#[expect(
-    deprecated,
-    reason = "a network namespace is safe to change for one thread"
-)]
-fn make_namespace() -> OwnedFd {
-    std::thread::scope(|scope| {
-        let made = scope.spawn(|| {
-            rustix::thread::unshare(UnshareFlags::NEWNET).expect("root can make namespaces");
-            namespace()
-        });
-        made.join().expect("making a namespace does not panic")
-    })
-}
-
-fn wire(host: &OwnedFd, outside: &OwnedFd) {
-    let path = format!("/proc/{}/fd/{}", std::process::id(), outside.as_raw_fd());
-    within(host.as_fd(), || {
-        ip("link set lo up");
-        ip(&format!("addr add {HOST_INNER}/32 dev lo"));
-        ip(&format!(
-            "link add up0 type veth peer name wan0 netns {path}"
-        ));
-        ip(&format!("addr add {HOST}/24 dev up0"));
-        ip("link set up0 up");
-    });
-    within(outside.as_fd(), || {
-        ip("link set lo up");
-        ip(&format!("addr add {FAR}/32 dev lo"));
-        ip(&format!("addr add {METADATA}/32 dev lo"));
-        ip(&format!("addr add {UNASSIGNED}/32 dev lo"));
-        ip(&format!("addr add {OUTSIDE}/24 dev wan0"));
-        ip("link set wan0 up");
-    });
-    within(host.as_fd(), || {
-        ip(&format!("route add default via {OUTSIDE}"));
-    });
-}
-
-pub(crate) fn ip(arguments: &str) {
-    let output = Command::new("ip")
-        .args(arguments.split(' '))
-        .output()
-        .expect("ip runs");
-    let text = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "ip {arguments}: {text}");
 }

@@ -9,7 +9,9 @@ use std::os::unix::net::{SocketAddr as UnixAddr, UnixListener};
 use api::egress::policy::EgressPolicy;
 use lifecycle::backend::{Backend, ObservedState};
 
-use crate::world::{FAR, HOST, HOST_INNER, METADATA, Setup, UNASSIGNED, Verdict, World};
+use crate::case::Verdict;
+use crate::played::{FAR, HOST, HOST_INNER, METADATA, UNASSIGNED};
+use crate::world::{Setup, World};
 
 /// Terminals one sandbox may have. The host has 4,096 in all by default.
 const TERMINALS_MAX: &str = "256";
@@ -49,9 +51,7 @@ pub(crate) async fn kill_all(world: &World) -> Verdict {
         .map(|observed| observed.state);
     let lives = matches!(state, Ok(ObservedState::Running));
     world.delete(&victim).await;
-    verdict.and(Verdict::of(lives, || {
-        format!("      the neighbour is {state:?}")
-    }))
+    verdict.and(Verdict::of(lives, || format!("the neighbour is {state:?}")))
 }
 
 fn abstract_listener(name: &str) -> UnixListener {
@@ -79,23 +79,21 @@ pub(crate) async fn abstract_neighbour(world: &World) -> Verdict {
 /// A segment of the host's System V memory, found by its key.
 pub(crate) async fn shared_segment(world: &World) -> Verdict {
     let key = 0x0e5c_0000 | (std::process::id() & 0xffff);
-    let made = std::process::Command::new("python3")
-        .args([
-            "-c",
-            &format!("import ctypes; print(ctypes.CDLL(None).shmget({key}, 4096, 0o1666))"),
-        ])
-        .output();
-    let id = made.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned());
-    let Ok(id) = id else {
-        return Verdict::Broken("      needs python3".to_owned());
+    let key = key.to_string();
+    let on_the_host = |what: &str, argument: &str| {
+        let output = std::process::Command::new(world.hostile())
+            .args([what, argument])
+            .output();
+        output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned())
     };
-    if id.is_empty() || id == "-1" {
-        return Verdict::Broken("      the host's segment could not be made".to_owned());
-    }
-    let verdict = run(world, &["shared_segment", &key.to_string()]).await;
-    let _ = std::process::Command::new("ipcrm")
-        .args(["-m", &id])
-        .status();
+    let id = match on_the_host("make_segment", &key) {
+        Ok(id) if id.parse::<u32>().is_ok() => id,
+        other => {
+            return Verdict::Unclear(format!("the host's segment could not be made: {other:?}"));
+        }
+    };
+    let verdict = run(world, &["shared_segment", &key]).await;
+    let _ = on_the_host("remove_segment", &id);
     verdict
 }
 
@@ -135,14 +133,12 @@ pub(crate) async fn reach_nobody(world: &World) -> Verdict {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     let mut verdict = run(world, &words).await;
     verdict = verdict.and(Verdict::of(receives(&allowed), || {
-        "      the outside was not reached".into()
+        "the outside was not reached".into()
     }));
     for (name, socket) in &forbidden {
         socket.set_nonblocking(true).expect("a mode can be set");
         let reached = receives(socket);
-        verdict = verdict.and(Verdict::of(!reached, || {
-            format!("      {name} was reached")
-        }));
+        verdict = verdict.and(Verdict::of(!reached, || format!("{name} was reached")));
     }
     world.delete(&victim).await;
     verdict
@@ -152,7 +148,7 @@ fn receives(socket: &UdpSocket) -> bool {
     socket.recv_from(&mut [0; 16]).is_ok()
 }
 
-fn address_in(world: &World, namespace: &std::os::fd::OwnedFd) -> Ipv4Addr {
+pub(crate) fn address_in(world: &World, namespace: &std::os::fd::OwnedFd) -> Ipv4Addr {
     world.inside(namespace.as_fd(), || {
         // Which address the kernel would send from, without sending.
         let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).expect("free port");
@@ -176,7 +172,7 @@ pub(crate) async fn forge_source(world: &World) -> Verdict {
         .map(|(len, _)| buffer[..len].to_vec());
     let only_fence = first.as_deref().is_ok_and(|text| text == b"probe");
     verdict.and(fence).and(Verdict::of(only_fence, || {
-        format!("      arrived first: {first:?}")
+        format!("arrived first: {first:?}")
     }))
 }
 
@@ -232,7 +228,7 @@ pub(crate) async fn while_attacked(
         tokio::time::timeout(crate::world::DEADLINE, async { tokio::join!(attack, meet) });
     match deadline.await {
         Ok((outcome, verdict)) => outcome.verdict().and(verdict),
-        Err(_) => Verdict::Broken("      the attacker did not come to the meeting".to_owned()),
+        Err(_) => Verdict::Unclear("the attacker did not come to the meeting".to_owned()),
     }
 }
 
@@ -247,7 +243,7 @@ pub(crate) async fn watch_dev(world: &World) -> Verdict {
 pub(crate) async fn hog_inotify(world: &World) -> Verdict {
     let meanwhile = async || {
         let host = rustix::fs::inotify::init(rustix::fs::inotify::CreateFlags::CLOEXEC);
-        let host = Verdict::of(host.is_ok(), || format!("      the host's root: {host:?}"));
+        let host = Verdict::of(host.is_ok(), || format!("the host's root: {host:?}"));
         host.and(run(world, &["one_inotify"]).await)
     };
     while_attacked(world, &Setup::default(), &["hog_inotify"], meanwhile).await

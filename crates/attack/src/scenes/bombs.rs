@@ -4,7 +4,8 @@ use std::fs;
 
 use lifecycle::backend::{Backend, Event, Limits};
 
-use crate::world::{Setup, Verdict, World};
+use crate::case::Verdict;
+use crate::world::{Setup, World};
 
 const MEMORY_BYTES: u64 = 64 << 20;
 const DISK_BYTES: u64 = 32 << 20;
@@ -54,7 +55,7 @@ pub(crate) async fn memory(world: &World) -> Verdict {
         was_told |= matches!(event, Event::OutOfMemory { .. });
     }
     let verdict = outcome.verdict();
-    let told = Verdict::of(was_told, || "      nobody was told of the kill".to_owned());
+    let told = Verdict::of(was_told, || "nobody was told of the kill".to_owned());
     and_others_go_on(world, verdict.and(told)).await
 }
 
@@ -111,7 +112,52 @@ pub(crate) async fn log(world: &World) -> Verdict {
         .sum();
     world.delete(&id).await;
     let bounded = Verdict::of(kept <= LOG_BYTES_MAX, || {
-        format!("      {kept} bytes of log on the host")
+        format!("{kept} bytes of log on the host")
     });
     outcome.verdict().and(bounded)
+}
+
+pub(crate) async fn threads(world: &World) -> Verdict {
+    let setup = limited(Limits {
+        pids: Some(64),
+        ..Limits::default()
+    });
+    let verdict = world.attack(&setup, &["thread_bomb", "64"]).await.verdict();
+    and_others_go_on(world, verdict).await
+}
+
+/// Told is what it may have, in thousandths of a processor.
+pub(crate) async fn processor(world: &World) -> Verdict {
+    const MILLIS: u64 = 200;
+    let setup = limited(Limits {
+        cpu_millis: Some(MILLIS),
+        ..Limits::default()
+    });
+    let words = ["processor_hog", &MILLIS.to_string()];
+    world.attack(&setup, &words).await.verdict()
+}
+
+pub(crate) async fn nameless_memory(world: &World) -> Verdict {
+    let setup = limited(Limits {
+        memory_bytes: Some(MEMORY_BYTES),
+        ..Limits::default()
+    });
+    let words = ["nameless_memory", &MEMORY_BYTES.to_string()];
+    let verdict = world.attack(&setup, &words).await.verdict();
+    and_others_go_on(world, verdict).await
+}
+
+/// That nothing of it is left is looked at when all sandboxes are gone, and here already.
+pub(crate) async fn deep_tree(world: &World) -> Verdict {
+    let id = world.new_id();
+    let outcome = world
+        .attack_as(&id, &Setup::default(), &["deep_tree"])
+        .await;
+    world.delete(&id).await;
+    world.backend.settled().await;
+    let trash = fs::read_dir(world.data_dir().join("trash"));
+    let left = trash.map(|entries| entries.count()).unwrap_or(0);
+    outcome.verdict().and(Verdict::of(left == 0, || {
+        "it could not be removed".to_owned()
+    }))
 }

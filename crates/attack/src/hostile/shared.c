@@ -105,6 +105,10 @@ static long fill_udp(int i) {
 static int tcp_memory(void) { return queue_bytes("TCP", fill_tcp); }
 static int udp_memory(void) { return queue_bytes("UDP", fill_udp); }
 
+// Run on the host, to have something to find.
+static int make_segment(void) { return printf("%d\n", shmget(atoi(args[0]), 4096, IPC_CREAT | 0666)), STOPPED; }
+static int remove_segment(void) { return shmctl(atoi(args[0]), IPC_RMID, NULL) ? UNCLEAR : STOPPED; }
+
 // Class: tables of the kernel.
 static int neighbour_table(void) {
     int fd = socket(AF_INET, SOCK_DGRAM, 0), sent = 0, entries = -1;
@@ -173,7 +177,7 @@ static int oom_order(void) {
     int own = score_of("/proc/self/oom_score_adj"), first = score_of("/proc/1/oom_score_adj");
     printf("own %d, PID 1 %d\n", own, first);
     if (first <= 0 || own <= first) return ESCAPED;
-    // Only who may lower it can forbid others to: see `oom_order` in resources.rs.
+    // Only who may lower it can forbid others to: see `oom_order` in shared.rs.
     if (strcmp(args[0], "fixed")) return STOPPED;
     int fd = open("/proc/self/oom_score_adj", O_WRONLY);
     return fd < 0 ? UNCLEAR : refused("lowering it", write(fd, "0", 1), EACCES, 0);

@@ -8,8 +8,9 @@ use std::path::Path;
 use api::egress::policy::EgressPolicy;
 use lifecycle::backend::Limits;
 
-use crate::neighbours::while_attacked;
-use crate::world::{FIRST_ID, Setup, Verdict, World, host_volume};
+use crate::case::Verdict;
+use crate::scenes::neighbours::while_attacked;
+use crate::world::{FIRST_ID, IDS, Setup, World, host_volume};
 
 const MEMORY_BYTES: u64 = 64 << 20;
 
@@ -90,12 +91,12 @@ pub(crate) async fn host_path_privileges(world: &World) -> Verdict {
     let made = fs::metadata(somebodys.join("setuid")).map(|found| (found.uid(), found.gid()));
     verdict.and(Verdict::of(
         made.as_ref().is_ok_and(|it| *it == (SOMEBODY, SOMEBODY)),
-        || format!("      the owner's own files are {made:?}"),
+        || format!("the owner's own files are {made:?}"),
     ))
 }
 
 fn has_no_power(directory: &Path) -> Verdict {
-    let spare = FIRST_ID + (512 << 16);
+    let spare = FIRST_ID + IDS;
     let mut wrong = Vec::new();
     for name in ["setuid", "capable", "other"] {
         let Ok(found) = fs::metadata(directory.join(name)) else {
@@ -111,12 +112,12 @@ fn has_no_power(directory: &Path) -> Verdict {
     let capable = directory.join("capable");
     if let Ok(length) = rustix::fs::getxattr(&capable, "security.capability", &mut attribute) {
         // struct vfs_ns_cap_data: version 3 and the id of root in the namespace where it counts.
-        let word = |at: usize| u32::from_le_bytes(attribute[at..at + 4].try_into().unwrap());
+        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|byte| attribute[at + byte]));
         if length != 24 || word(0) >> 24 != 3 || word(20) == 0 {
             wrong.push(format!("a capability counts: {:x?}", &attribute[..length]));
         }
     }
-    Verdict::of(wrong.is_empty(), || format!("      {}", wrong.join(", ")))
+    Verdict::of(wrong.is_empty(), || wrong.join(", "))
 }
 
 /// A directory that root in the sandbox could not write to is refused, not mounted in vain.
@@ -136,30 +137,17 @@ pub(crate) async fn host_path_of_root(world: &World) -> Verdict {
     let said = refused.as_ref().err().map(ToString::to_string);
     let explains = said.as_deref().is_some_and(|text| text.contains("chown"));
     let read_only = world.attack(&setup(true), &["nothing"]).await.verdict();
-    Verdict::of(explains, || format!("      answered {refused:?}")).and(read_only)
-}
-
-/// The image that shows this machine's programs, with the attacker in a volume.
-fn host_setup(world: &World) -> Setup {
-    let tools = world.temp.path().join("tools");
-    fs::create_dir_all(&tools).expect("a directory can be made");
-    fs::copy(world.hostile(), tools.join("hostile")).expect("a file can be copied");
-    Setup {
-        image: "host",
-        program: "/volume/hostile",
-        volumes: vec![host_volume(&tools, None, true)],
-        ..Setup::default()
-    }
+    Verdict::of(explains, || format!("answered {refused:?}")).and(read_only)
 }
 
 const SHARED_PROGRAM: &str = "/usr/bin/true";
 
 /// What the host and other sandboxes do with the programs they share is not seen.
 pub(crate) async fn watch_programs(world: &World) -> Verdict {
-    let setup = host_setup(world);
+    let setup = world.host_setup();
     let meanwhile = async || {
         let ran = std::process::Command::new(SHARED_PROGRAM).status();
-        let ran = Verdict::of(ran.is_ok(), || format!("      the host: {ran:?}"));
+        let ran = Verdict::of(ran.is_ok(), || format!("the host: {ran:?}"));
         let neighbour = world.attack(&setup, &["lock_again", SHARED_PROGRAM]).await;
         ran.and(neighbour.verdict())
     };
@@ -168,12 +156,12 @@ pub(crate) async fn watch_programs(world: &World) -> Verdict {
 
 /// A lock on a program of the image is nobody else's.
 pub(crate) async fn lock_programs(world: &World) -> Verdict {
-    let setup = host_setup(world);
+    let setup = world.host_setup();
     let meanwhile = async || {
         let file = fs::File::open(SHARED_PROGRAM).expect("every system has it");
         let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         let host = rustix::fs::flock(&file, lock);
-        let host = Verdict::of(host.is_ok(), || format!("      the host: {host:?}"));
+        let host = Verdict::of(host.is_ok(), || format!("the host: {host:?}"));
         drop(file);
         let neighbour = world.attack(&setup, &["lock_again", SHARED_PROGRAM]).await;
         host.and(neighbour.verdict())
@@ -189,7 +177,7 @@ pub(crate) async fn local_settings(world: &World) -> Verdict {
     fs::create_dir_all(directory).expect("root can make it");
     fs::write(&secret, "token").expect("root can write there");
     let words = ["hidden_paths", secret.to_str().expect("it is text")];
-    let verdict = world.attack(&host_setup(world), &words).await.verdict();
+    let verdict = world.attack(&world.host_setup(), &words).await.verdict();
     let _ = fs::remove_file(&secret);
     if !was_there {
         let _ = fs::remove_dir(directory);
@@ -207,12 +195,12 @@ pub(crate) async fn leaked_directory(world: &World) -> Verdict {
     );
     let meanwhile = async || {
         let Some(pid) = process_with(&socket) else {
-            return Verdict::Broken("      the attacker was not found".to_owned());
+            return Verdict::Unclear("the attacker was not found".to_owned());
         };
         let network = fs::File::open(format!("/proc/{pid}/ns/net")).expect("it lives");
         let directory = fs::File::open(directory).expect("root can read it");
         let sent = world.inside(network.as_fd(), || send_descriptor(&socket, &directory));
-        Verdict::of(sent.is_ok(), || format!("      sending it: {sent:?}"))
+        Verdict::of(sent.is_ok(), || format!("sending it: {sent:?}"))
     };
     let words = ["leaked_directory", socket.as_str(), name.as_str()];
     while_attacked(world, &Setup::default(), &words, meanwhile).await
