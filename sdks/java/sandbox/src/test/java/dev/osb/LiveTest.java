@@ -236,7 +236,8 @@ class LiveTest {
             }
             Terminal terminal = sandbox.terminals().create();
             TerminalConnection first = terminal.connect();
-            first.resize(101, 31);
+            TerminalSize size = new TerminalSize(101, 31);
+            first.resize(size.columns(), size.rows());
             first.write("stty size; echo begun$((40+2))\n");
             assertTrue(until(first, "begun42").contains("31 101"));
             assertEquals(409, assertThrows(ApiException.class, terminal::connect).status());
