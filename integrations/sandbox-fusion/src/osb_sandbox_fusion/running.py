@@ -6,7 +6,8 @@ import threading
 import time
 from typing import Any
 
-from osb import ApiError, Client, ErrorEvent, ExecutionFailure, OsbError, Sandbox, Stderr, Stdout
+from osb import ApiError, Client, OsbError, Sandbox
+from osb.posix import has_timed_out
 
 from .languages import LANGUAGES
 
@@ -130,26 +131,15 @@ def step(sandbox: Sandbox, command: str, timeout: float, stdin: str = "") -> dic
     """Runs shell text to its end, and says how it went."""
     begun = time.monotonic()
     out, err = Kept(), Kept()
-    failure: ExecutionFailure | None = None
     # The shell becomes the program, so that a signal that ends it is seen.
-    for event in sandbox.commands.start(f"exec {command}", cwd=PLACE, timeout=timeout, stdin=stdin):
-        if isinstance(event, Stdout):
-            out.take(event.text)
-        elif isinstance(event, Stderr):
-            err.take(event.text)
-        elif isinstance(event, ErrorEvent):
-            failure = event.error
+    output = sandbox.commands.run(
+        f"exec {command}", cwd=PLACE, timeout=timeout, stdin=stdin, on_stdout=out.take, on_stderr=err.take)
     took = time.monotonic() - begun
-    code = 0
-    if failure is not None:
-        try:
-            code = int(failure.value)
-        except ValueError:
-            return result("Error", took, None, out, err, failure.value)
-    # The daemon kills what takes too long.
-    if code < 0 and took >= timeout:
+    if has_timed_out(output):
         return result("TimeLimitExceeded", took, None, out, err)
-    return result("Finished", took, code, out, err)
+    if output.exit_code is None:
+        return result("Error", took, None, out, err, output.error.value if output.error is not None else "")
+    return result("Finished", took, output.exit_code, out, err)
 
 
 class Kept:
