@@ -77,12 +77,14 @@ async function consume({ create, lines, end }, command) {
     most = Math.max(most, process.memoryUsage.rss());
   }, 20);
   const begun = performance.now();
+  const spent = process.cpuUsage();
   const count = await lines(sandbox, command);
   const seconds = (performance.now() - begun) / 1000;
+  const { user, system } = process.cpuUsage(spent);
   clearInterval(watch);
   if (count < LINES) throw new Error(`${count} lines came instead of ${LINES}`);
   await end(sandbox);
-  return [Math.round(LINES / seconds), Math.round((most - before) / 2 ** 20)];
+  return [Math.round(LINES / seconds), Math.round((most - before) / 2 ** 20), Math.round((user + system) / 1000)];
 }
 
 async function atOnce({ create, first, end }) {
@@ -110,6 +112,8 @@ row("create to first output at the stub, ms (median)", ...own.map((ms) => ms.toF
 const many = await both((name) => consume(isolated[name], "many"));
 row("1,000,000 lines from the stub, lines/s", ...many.map(([rate]) => rate));
 row("memory they add, MiB", ...many.map(([, mebibytes]) => mebibytes));
+// A busy machine hardly changes this one.
+row("processor time they take, ms", ...many.map(([, , milliseconds]) => milliseconds));
 child.kill();
 const promises = [
   ["the client's own share, ms", own[0], "<=", 5],
