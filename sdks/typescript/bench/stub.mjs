@@ -11,10 +11,13 @@ const sandbox = { id: "s1", status, createdAt: now, expiresAt: now, entrypoint: 
 const few = ["init", "stdout", "execution_complete"]
   .map((type, at) => JSON.stringify({ type, text: type === "stdout" ? "hi\n" : "c1", timestamp: 1, seq: at + 1 }))
   .join("\n\n");
-let many = `{"type":"init","text":"c1","timestamp":1,"seq":1}\n\n`;
-for (let line = 1; line <= LINES; line++) many += `{"type":"stdout","text":"${line}\\n","timestamp":1789000000000,"seq":${line + 1}}\n\n`;
-many += `{"type":"execution_complete","execution_time":1,"timestamp":1,"seq":${LINES + 2}}\n\n`;
-many = Buffer.from(many);
+function stream(lines) {
+  let text = `{"type":"init","text":"c1","timestamp":1,"seq":1}\n\n`;
+  for (let line = 1; line <= lines; line++) text += `{"type":"stdout","text":"${line}\\n","timestamp":1789000000000,"seq":${line + 1}}\n\n`;
+  return Buffer.from(`${text}{"type":"execution_complete","execution_time":1,"timestamp":1,"seq":${lines + 2}}\n\n`);
+}
+const many = stream(LINES);
+const tenth = stream(LINES / 10);
 
 createServer((request, response) => {
   const json = (code, value) => response.writeHead(code, { "content-type": "application/json" }).end(JSON.stringify(value));
@@ -31,7 +34,7 @@ createServer((request, response) => {
     if (url.startsWith("/ping")) return response.end();
     if (url.startsWith("/command")) {
       response.writeHead(200, { "content-type": "text/event-stream" });
-      return response.end(body.includes("many") ? many : `${few}\n\n`);
+      return response.end(body.includes("many") ? many : body.includes("tenth") ? tenth : `${few}\n\n`);
     }
     return json(404, { code: "NOT_FOUND", message: url });
   });
