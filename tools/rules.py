@@ -172,7 +172,7 @@ def state_changes_in_machine(paths):
 def handlers_hold_no_rules(paths):
     """Rules are in lifecycle, where a second API meets them too."""
     for path in product(paths, "server"):
-        if path.parts[3:4] != ("http",) or path.stem in ("error", "extract", "access", "audit", "docs"):
+        if path.parts[3:4] != ("http",) or path.stem in ("error", "violation", "extract", "access", "audit", "docs"):
             continue
         text = source(path)
         for line, _ in matches(path, re.compile(r"\bvalidate::|\ballowed_host_paths\b|\bmax_sandbox_timeout"), text):

@@ -382,6 +382,14 @@ codes! {
     VolumeNotFound = "VOLUME::NOT_FOUND",
     /// A sandbox has the volume mounted.
     VolumeInUse = "VOLUME::IN_USE",
+    /// No such API key.
+    KeyNotFound = "KEY::NOT_FOUND",
+    /// The keys that there are do not allow this.
+    KeyConflict = "KEY::CONFLICT",
+    /// No such tenant.
+    TenantNotFound = "TENANT::NOT_FOUND",
+    /// The tenants that there are, or what one has, do not allow this.
+    TenantConflict = "TENANT::CONFLICT",
 }
 
 impl fmt::Display for ErrorCode {

@@ -132,7 +132,7 @@ pub(crate) fn is_domain(text: &str) -> bool {
 }
 
 /// Whether this is one label of a lower case domain name, of any length.
-pub(crate) fn is_domain_label(label: &str) -> bool {
+pub fn is_domain_label(label: &str) -> bool {
     let legal = |b: u8| matches!(b, b'a'..=b'z' | b'0'..=b'9' | b'-');
     !label.is_empty()
         && !label.starts_with('-')

@@ -6,6 +6,7 @@
 #![deny(missing_docs)]
 #![forbid(unsafe_code)]
 
+pub mod access;
 mod deserialize;
 pub mod diagnostics;
 pub mod egress;

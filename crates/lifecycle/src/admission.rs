@@ -5,18 +5,22 @@
 //! Rules are the operator's ([`Rules`]), the backend's (its capabilities) and the contract's
 //! between states and connections. How a refusal is told to a client is the API's business.
 
+use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use api::egress::policy::PolicyMode;
+use api::id::SnapshotId;
 
 use crate::backend::{Capabilities, ConnectError, Platform, Source, Volume, VolumeSource};
-use crate::caller::{Caller, Role, Tenant};
+use crate::caller::{Caller, Tenant};
 use crate::error::{Error, Feature, Violation};
+use crate::rights::{Right, Role};
 use crate::sandbox::{
-    CreateRequest, Sandbox, SnapshotState, State, VolumeRequest, VolumeRequestSource,
+    CreateRequest, Sandbox, Snapshot, SnapshotState, State, VolumeRequest, VolumeRequestSource,
 };
-use crate::snapshots::Snapshots;
+use crate::tenant_volumes;
 
 /// What the operator allows in requests.
 #[derive(Debug, Clone)]
@@ -70,7 +74,8 @@ pub(crate) struct Limits<'a> {
     pub(crate) rules: &'a Rules,
     pub(crate) capabilities: Capabilities,
     pub(crate) backend: &'static str,
-    pub(crate) snapshots: &'a Snapshots,
+    /// A snapshot as the caller sees it.
+    pub(crate) snapshot: &'a dyn Fn(&SnapshotId) -> Result<Arc<Snapshot>, Error>,
 }
 
 /// Admits a request to make a sandbox, or says every rule of a kind that it breaks.
@@ -79,12 +84,13 @@ pub(crate) fn admit(
     request: CreateRequest,
     limits: &Limits<'_>,
 ) -> Result<Admitted, Error> {
-    operate(caller)?;
+    allow(caller, Right::Create)?;
+    let request = scope(caller, request)?;
     lifetime(&request, limits.rules)?;
-    let volumes = volumes(&request, limits.rules)?;
+    let volumes = volumes(&request, &caller.tenant, limits.rules)?;
     network(&request, limits)?;
     capabilities(&request, limits)?;
-    snapshot(&request, caller, limits.snapshots)?;
+    snapshot(&request, limits)?;
     // Quotas of `caller.tenant` belong here: last, so that a request that could never be admitted
     // is told its own fault first, and before anything of it exists.
     Ok(Admitted {
@@ -94,26 +100,108 @@ pub(crate) fn admit(
     })
 }
 
-/// Lets pass who may use more than the way into one sandbox.
-pub(crate) fn operate(caller: &Caller) -> Result<(), Error> {
-    match caller.role {
-        Role::Operator | Role::Server => Ok(()),
-        Role::Visitor => Err(Error::Forbidden),
+/// Lets pass who has a right.
+pub(crate) fn allow(caller: &Caller, right: Right) -> Result<(), Error> {
+    if caller.has(right) {
+        return Ok(());
     }
+    let name = &caller.name;
+    Err(Error::Forbidden(match caller.role {
+        Role::Visitor => {
+            "the token of a sandbox leads into that sandbox and nowhere else".to_owned()
+        }
+        role if role.has(right) => {
+            let right = right.as_str();
+            format!("the scope of the key {name:?} leaves out the right {right:?}")
+        }
+        role => format!(
+            "the key {name:?} has the role {:?}, which lacks the right {:?}",
+            role.as_str(),
+            right.as_str()
+        ),
+    }))
 }
 
-/// Whether a caller sees what belongs to this tenant. What it does not see does not exist for it.
-pub(crate) fn sees(caller: &Caller, tenant: &Tenant) -> bool {
+/// Whether a sandbox exists for a caller.
+pub(crate) fn sees(caller: &Caller, sandbox: &Sandbox) -> bool {
     match caller.role {
-        Role::Operator => caller.tenant == *tenant,
         // The proxy compared the token of the very sandbox; the server acts for all.
         Role::Visitor | Role::Server => true,
+        _ => caller.tenant == sandbox.tenant && caller.scope.covers(sandbox),
     }
 }
 
-/// Whether what belongs to this tenant is in the caller's listings.
-pub(crate) fn lists(caller: &Caller, tenant: &Tenant) -> bool {
-    operate(caller).is_ok() && sees(caller, tenant)
+/// Whether what belongs to the whole of this tenant exists for a caller.
+pub(crate) fn sees_all_of(caller: &Caller, tenant: &Tenant) -> bool {
+    match caller.role {
+        Role::Visitor | Role::Server => true,
+        _ => caller.tenant == *tenant && !caller.scope.is_part(),
+    }
+}
+
+/// What the scope of a caller's key makes of a request.
+fn scope(caller: &Caller, mut request: CreateRequest) -> Result<CreateRequest, Error> {
+    let scope = &caller.scope;
+    let forbidden = |why: String| Err(Error::Forbidden(why));
+    match &request.source {
+        Source::Image { reference, .. } if !scope.admits_image(reference) => {
+            return forbidden(format!(
+                "the key {:?} makes sandboxes of these images only: {}",
+                caller.name,
+                scope.images.join(", ")
+            ));
+        }
+        // Of which image a snapshot once was is not known.
+        Source::Snapshot(_) if !scope.images.is_empty() => {
+            return forbidden(format!(
+                "the key {:?} makes sandboxes of some images only, and of no snapshots",
+                caller.name
+            ));
+        }
+        _ => {}
+    }
+    let is_named = |it: &VolumeRequest| matches!(it.source, VolumeRequestSource::Named { .. });
+    if scope.is_part() && request.volumes.iter().any(is_named) {
+        return forbidden(
+            "named volumes belong to the whole tenant, of which this key sees a part".to_owned(),
+        );
+    }
+    for (key, value) in &scope.labels {
+        let given = request.metadata.entry(key.clone());
+        let given = given.or_insert_with(|| value.clone());
+        if given != value {
+            return forbidden(labels_only(caller));
+        }
+    }
+    Ok(request)
+}
+
+/// Refuses a change of labels that would take a sandbox away from whom its labels show it to.
+pub(crate) fn keeps_labels(
+    caller: &Caller,
+    patch: &BTreeMap<String, Option<String>>,
+) -> Result<(), Error> {
+    let loses = |(key, value): (&String, &String)| {
+        patch
+            .get(key)
+            .is_some_and(|new| new.as_ref() != Some(value))
+    };
+    match caller.scope.labels.iter().any(loses) {
+        true => Err(Error::Forbidden(labels_only(caller))),
+        false => Ok(()),
+    }
+}
+
+fn labels_only(caller: &Caller) -> String {
+    let labels = caller.scope.labels.iter();
+    let labels: Vec<_> = labels
+        .map(|(key, value)| format!("{key}={value}"))
+        .collect();
+    format!(
+        "the key {:?} has sandboxes with these labels only: {}",
+        caller.name,
+        labels.join(", ")
+    )
 }
 
 /// Whether a sandbox that has left `Pending` and `Resuming` can be connected to.
@@ -148,11 +236,11 @@ fn lifetime(request: &CreateRequest, rules: &Rules) -> Result<(), Error> {
     Ok(())
 }
 
-fn volumes(request: &CreateRequest, rules: &Rules) -> Result<Vec<Volume>, Error> {
+fn volumes(request: &CreateRequest, tenant: &Tenant, rules: &Rules) -> Result<Vec<Volume>, Error> {
     let mut violations = Vec::new();
     let mut admitted = Vec::with_capacity(request.volumes.len());
     for (index, volume) in request.volumes.iter().enumerate() {
-        match volume_source(index, volume, rules) {
+        match volume_source(index, volume, tenant, rules) {
             Ok(source) => admitted.push(Volume {
                 name: volume.name.clone(),
                 source,
@@ -173,9 +261,14 @@ fn volumes(request: &CreateRequest, rules: &Rules) -> Result<Vec<Volume>, Error>
 fn volume_source(
     index: usize,
     volume: &VolumeRequest,
+    tenant: &Tenant,
     rules: &Rules,
 ) -> Result<VolumeSource, Violation> {
     match &volume.source {
+        // Directories of the machine belong to who runs it.
+        VolumeRequestSource::HostPath(_) if !tenant.is_built_in() => {
+            Err(Violation::HostPathNotAllowed { index })
+        }
         VolumeRequestSource::HostPath(path) => {
             // The narrowest allowed directory above the path, so that links cannot lead out of it.
             let asked = Path::new(path);
@@ -203,7 +296,8 @@ fn volume_source(
             size_bytes,
             storage_class: None,
         } => Ok(VolumeSource::Named {
-            claim: claim.clone(),
+            claim: tenant_volumes::kept_name(tenant, claim)
+                .ok_or(Violation::VolumeNameReserved { index })?,
             create: *create,
             delete_with_sandbox: *delete_with_sandbox,
             size_bytes: size_bytes.or(rules.volume_size_default),
@@ -262,11 +356,11 @@ fn capabilities(request: &CreateRequest, limits: &Limits<'_>) -> Result<(), Erro
 }
 
 /// A snapshot that sandboxes are made from is visible to the caller and ready.
-fn snapshot(request: &CreateRequest, caller: &Caller, snapshots: &Snapshots) -> Result<(), Error> {
+fn snapshot(request: &CreateRequest, limits: &Limits<'_>) -> Result<(), Error> {
     let Source::Snapshot(id) = &request.source else {
         return Ok(());
     };
-    let state = snapshots.of(caller, id)?.state;
+    let state = (limits.snapshot)(id)?.state;
     if state == SnapshotState::Ready {
         return Ok(());
     }

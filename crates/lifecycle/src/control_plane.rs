@@ -10,7 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::admission::Rules;
 use crate::backend::{Backend, Capabilities};
-use crate::caller::Caller;
+use crate::caller::{Caller, Tenant};
 use crate::clock::Clock;
 use crate::creation::KeyLocks;
 use crate::deadlines;
@@ -18,13 +18,15 @@ use crate::ended::EndedIndex;
 use crate::error::Error;
 use crate::event::AuditEntry;
 use crate::journal::Journal;
+use crate::keys::{GivenKey, KeyIndex};
 use crate::observer::Observer;
 use crate::owner;
 use crate::reconcile;
 use crate::service::{Service, within};
-use crate::shared::{Parts, Shared};
+use crate::shared::{Indexes, Parts, Shared};
 use crate::snapshots::Snapshots;
 use crate::store::{Batch, Store, Write};
+use crate::tenants::Tenants;
 use crate::timers::Timers;
 
 /// What an operator may choose.
@@ -98,9 +100,13 @@ impl ControlPlane {
             identity: contents.identity,
             stop,
         };
-        let snapshots = Snapshots::new(contents.snapshots);
-        let ended = EndedIndex::new(contents.ended);
-        let shared = Arc::new(Shared::new(parts, snapshots, ended));
+        let indexes = Indexes {
+            snapshots: Snapshots::new(contents.snapshots),
+            ended: EndedIndex::new(contents.ended),
+            api_keys: KeyIndex::new(contents.api_keys, parts.journal.clone()),
+            tenants: Tenants::new(contents.tenants),
+        };
+        let shared = Arc::new(Shared::new(parts, indexes));
         tracing::info!(
             sandboxes = contents.sandboxes.len(),
             store = shared.store.name(),
@@ -151,6 +157,18 @@ impl ControlPlane {
     /// Changes what may be asked for, from the next request on. Sandboxes that there are stay as they are.
     pub fn set_rules(&self, rules: Rules) {
         self.shared.set_rules(rules);
+    }
+
+    /// Takes over keys and tenants of a configuration in place of those of an earlier one.
+    pub fn set_given(&self, keys: Vec<GivenKey>, tenants: Vec<Tenant>, is_closed: bool) {
+        let now = self.shared.clock.now();
+        self.shared.tenants.set_given(tenants, now);
+        self.shared.api_keys.set_given(keys, is_closed);
+    }
+
+    /// The keys of this server.
+    pub fn api_keys(&self) -> Arc<KeyIndex> {
+        Arc::clone(&self.shared.api_keys)
     }
 
     /// What the backend can do.

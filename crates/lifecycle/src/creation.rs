@@ -57,13 +57,7 @@ pub(crate) async fn create(
     request: CreateRequest,
     key: Option<&str>,
 ) -> Result<CreateOutcome, Error> {
-    let limits = admission::Limits {
-        rules: &shared.rules(),
-        capabilities: shared.backend.capabilities(),
-        backend: shared.backend.name(),
-        snapshots: &shared.snapshots,
-    };
-    let request = admission::admit(caller, request, &limits)?;
+    let request = admit(shared, caller, request)?;
     let audit = caller.audit.as_ref();
     let Some(key) = key else {
         let sandbox = begin(shared, &request, None, audit).await?;
@@ -72,9 +66,12 @@ pub(crate) async fn create(
             is_replay: false,
         });
     };
-    // Keys of different callers never meet. A caller has no line break in its name, so two pairs
-    // never read the same.
-    let key = format!("{}\n{key}", caller.name);
+    // Keys of different callers never meet. Neither a caller's name nor a key has a line break in it, so
+    // two of them never read the same.
+    let key = match caller.tenant.is_built_in() {
+        true => format!("{}\n{key}", caller.name),
+        false => format!("{}\n{}\n{key}", caller.tenant, caller.name),
+    };
     let lock = keys.of(&key);
     let _turn = lock.lock().await;
     let fingerprint = fingerprint(&request);
@@ -103,6 +100,16 @@ pub(crate) async fn create(
         }
     }
     Err(Error::KeyConflict)
+}
+
+fn admit(shared: &Shared, caller: &Caller, request: CreateRequest) -> Result<Admitted, Error> {
+    let limits = admission::Limits {
+        rules: &shared.rules(),
+        capabilities: shared.backend.capabilities(),
+        backend: shared.backend.name(),
+        snapshot: &|id| shared.snapshot_of(caller, id),
+    };
+    admission::admit(caller, request, &limits)
 }
 
 async fn look_up(shared: &Shared, key: &str) -> Result<Option<KeyRecord>, Error> {
@@ -185,11 +192,11 @@ async fn begin(
         recipe: Some(recipe),
     };
     let by = audit.cloned();
-    owner::spawn(
-        shared,
-        record,
-        owner::Origination::Create { key, reply, by },
-    );
+    let origination = owner::Origination::Create { key, reply, by };
+    let tenant = admitted.tenant();
+    shared
+        .tenants
+        .while_there(tenant, || owner::spawn(shared, record, origination))?;
     answer.await.unwrap_or(Err(Error::ShuttingDown))
 }
 

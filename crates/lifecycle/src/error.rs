@@ -97,9 +97,29 @@ pub enum Error {
     /// The request breaks rules of the operator.
     #[error("the request is not admitted: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     NotAdmitted(Vec<Violation>),
-    /// The caller's role does not allow this.
-    #[error("this caller may only look at and connect to its own sandbox")]
-    Forbidden,
+    /// The caller's role or scope does not allow this; says why.
+    #[error("{0}")]
+    Forbidden(String),
+    /// No such key.
+    #[error("there is no key {0}")]
+    ApiKeyNotFound(String),
+    /// The present keys do not allow this; says why.
+    #[error("{0}")]
+    ApiKeyConflict(String),
+    /// No such tenant.
+    #[error("there is no tenant {0}")]
+    TenantNotFound(String),
+    /// The present tenants, or what this one has, do not allow this; says why.
+    #[error("{0}")]
+    TenantConflict(String),
+    /// What is asked for a key or a tenant makes no sense.
+    #[error("{field}: {message}")]
+    AccessInvalid {
+        /// The field of the request.
+        field: &'static str,
+        /// What is wrong with it.
+        message: String,
+    },
     /// Nothing could be connected to.
     #[error(transparent)]
     Connect(#[from] backend::ConnectError),
@@ -199,6 +219,12 @@ pub enum Violation {
     /// A host path is not below an allowed directory.
     #[error("volume {index} is a host path that is not below an allowed directory")]
     HostPathNotAllowed {
+        /// The volume's place in the request, from 0.
+        index: usize,
+    },
+    /// A volume's name is one that other tenants' volumes have.
+    #[error("volume {index} has a name that is reserved for other tenants")]
+    VolumeNameReserved {
         /// The volume's place in the request, from 0.
         index: usize,
     },

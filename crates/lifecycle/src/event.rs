@@ -7,6 +7,7 @@ use api::id::{SandboxId, SnapshotId};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::caller::Tenant;
 use crate::sandbox::State;
 
 /// An event's place in the stream. Grows by at least one from event to event.
@@ -20,6 +21,9 @@ pub struct Event {
     pub id: EventId,
     /// When it happened, by the wall clock.
     pub at: Timestamp,
+    /// Whose it is; of what concerns the whole server, the built-in tenant's.
+    #[serde(skip_serializing_if = "Tenant::is_built_in", default)]
+    pub tenant: Tenant,
     /// Decides which of the other fields say something.
     pub kind: EventKind,
     /// The sandbox that it happened to; `None` where it happened to none.
@@ -93,6 +97,9 @@ impl EventKind {
 pub struct AuditEntry {
     /// Its place in the trail; 0 until the store has numbered it.
     pub id: i64,
+    /// The tenant of who asked, or of the sandbox that it happened to.
+    #[serde(skip_serializing_if = "Tenant::is_built_in", default)]
+    pub tenant: Tenant,
     /// When it was asked for, by the wall clock.
     pub at: Timestamp,
     /// The name of the API key, or of the part of the server that acted by itself.
@@ -122,6 +129,8 @@ impl AuditEntry {
 /// Which audit entries to read, newest first.
 #[derive(Debug, Clone, Default)]
 pub struct AuditQuery {
+    /// Only entries of this tenant.
+    pub tenant: Tenant,
     /// Only entries about this sandbox or snapshot.
     pub target: Option<String>,
     /// Only what this actor asked for.

@@ -116,6 +116,13 @@ pub fn published(
     labels
 }
 
+/// Whose a sandbox is that no record tells of; the built-in tenant's where its labels do not tell.
+pub(crate) fn tenant(observed: &SandboxDetails) -> Tenant {
+    let record = observed.labels.get(RECORD);
+    let kept = record.and_then(|text| serde_json::from_str::<AdoptionRecord>(text).ok());
+    kept.map(|kept| kept.tenant).unwrap_or_default()
+}
+
 /// A sandbox of a lost store, as far as its labels tell. `None` when they do not tell enough.
 ///
 /// Renewals were lost with the store, so it gets its whole lifetime once more: living a little

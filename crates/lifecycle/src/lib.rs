@@ -21,6 +21,7 @@ pub mod event;
 pub mod fake;
 mod inventory;
 mod journal;
+mod keys;
 pub mod labels;
 mod machine;
 mod metadata;
@@ -31,6 +32,7 @@ mod recipe;
 mod reconcile;
 mod record_writer;
 pub mod registry;
+mod rights;
 mod sandbox;
 mod service;
 mod shared;
@@ -38,19 +40,27 @@ mod snapshots;
 pub mod store;
 mod subscription;
 mod sys;
+mod tenant_volumes;
+mod tenants;
 mod timers;
 
 pub use admission::Rules;
-pub use caller::{AuditContext, Caller, Role, Tenant};
+pub use caller::{AuditContext, Caller, KeyUse, ParseTenantError, Tenant};
 pub use control_plane::{Config, ControlPlane, Health};
 pub use creation::KEY_KEPT;
 pub use ended::{ENDED_KEPT, ENDED_MAX, Ended, EndedRecord};
 pub use error::{Absent, Error, Feature, Violation};
+pub use keys::{
+    ApiKey, GivenKey, KEY_LENGTH, KeyHash, KeyIndex, KeySummary, NewKey, NewToken, PreviousHash,
+    hash, new_api_key,
+};
 pub use observer::{CreationTimes, Observer};
 pub use recipe::Recipe;
+pub use rights::{Right, Role, Scope};
 pub use sandbox::{
     CreateRequest, Origin, Page, ParseStateError, Reason, Sandbox, SandboxFilter, Snapshot,
     SnapshotFilter, SnapshotState, State, Status, VolumeRequest, VolumeRequestSource,
 };
 pub use service::{CreateOutcome, Service};
 pub use subscription::{Live, Subscription};
+pub use tenants::TenantRecord;

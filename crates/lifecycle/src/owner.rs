@@ -364,7 +364,8 @@ impl Owner {
     /// Records in the audit trail what happened to the sandbox without anybody's request.
     fn audit(&mut self, action: &str, outcome: &str, message: String) {
         let at = self.shared.clock.now();
-        let audit = AuditContext::of_server(at, action, outcome, message);
+        let tenant = self.published.tenant();
+        let audit = AuditContext::of_server(at, action, outcome, message, tenant);
         self.record_writer.record(Some(audit));
     }
 
@@ -372,6 +373,7 @@ impl Owner {
         let event = crate::event::Event {
             id: 0,
             at: self.shared.clock.now(),
+            tenant: self.published.tenant(),
             kind,
             sandbox_id: Some(self.machine_state.id.clone()),
             snapshot_id: None,

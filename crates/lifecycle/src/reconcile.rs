@@ -137,6 +137,7 @@ pub(crate) async fn once(shared: &Arc<Shared>, is_settled: bool) -> Result<(), E
 }
 
 async fn repair(shared: &Arc<Shared>, finding: &Finding, observed: &[SandboxDetails]) {
+    let found = |id: &SandboxId| observed.iter().find(|it| it.id == *id);
     match finding {
         Finding::Differs(id) => {
             if let Ok(handle) = shared.handle(id) {
@@ -144,43 +145,37 @@ async fn repair(shared: &Arc<Shared>, finding: &Finding, observed: &[SandboxDeta
             }
         }
         Finding::Orphan(id) => {
-            tell(
-                shared,
-                id,
-                "ORPHAN_REMOVED",
-                "Found without a record and removed",
-            )
-            .await;
+            let tenant = found(id).map(labels::tenant).unwrap_or_default();
+            let message = "Found without a record and removed";
+            tell(shared, id, tenant, "ORPHAN_REMOVED", message).await;
             calls::discard(shared.clone(), id.clone());
         }
         Finding::Foreign(id) => {
             tracing::debug!(sandbox_id = %id, "left alone: it belongs to another store");
         }
-        Finding::Adopt(id) => {
-            let found = observed.iter().find(|o| o.id == *id);
-            match found.and_then(|o| labels::adopt(o, shared.clock.now())) {
-                Some(sandbox) => {
-                    tracing::info!(sandbox_id = %id, "adopted: its store was lost");
-                    let record = SandboxRecord {
-                        sandbox,
-                        recipe: None,
-                    };
-                    owner::spawn(shared, record, owner::Origination::Adopt);
-                }
-                None => {
-                    let message = "Found without a record and without readable labels; left alone";
-                    tell(shared, id, "NOT_ADOPTED", message).await;
-                }
+        Finding::Adopt(id) => match found(id).and_then(|o| labels::adopt(o, shared.clock.now())) {
+            Some(sandbox) => {
+                tracing::info!(sandbox_id = %id, "adopted: its store was lost");
+                let record = SandboxRecord {
+                    sandbox,
+                    recipe: None,
+                };
+                owner::spawn(shared, record, owner::Origination::Adopt);
             }
-        }
+            None => {
+                let message = "Found without a record and without readable labels; left alone";
+                tell(shared, id, Tenant::default(), "NOT_ADOPTED", message).await;
+            }
+        },
     }
 }
 
-async fn tell(shared: &Shared, id: &SandboxId, reason: &str, message: &str) {
+async fn tell(shared: &Shared, id: &SandboxId, tenant: Tenant, reason: &str, message: &str) {
     tracing::info!(sandbox_id = %id, reason, message, "reconciliation");
     let event = Event {
         id: 0,
         at: shared.clock.now(),
+        tenant,
         kind: EventKind::Repaired,
         sandbox_id: Some(id.clone()),
         snapshot_id: None,

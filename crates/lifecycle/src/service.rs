@@ -19,11 +19,12 @@ use crate::caller::Caller;
 use crate::control_plane::ControlPlane;
 use crate::creation;
 use crate::deadlines;
-use crate::ended::EndedRecord;
+use crate::ended::{Ended, EndedRecord};
 use crate::error::{Absent, Error, Feature};
 use crate::event::{AuditEntry, AuditQuery, Event, EventId};
 use crate::names;
 use crate::owner::Command;
+use crate::rights::{Right, Role};
 use crate::sandbox::{
     CreateRequest, Page, Sandbox, SandboxFilter, Snapshot, SnapshotFilter, State,
 };
@@ -49,7 +50,7 @@ pub struct CreateOutcome {
 }
 
 impl Service {
-    fn shared(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.plane.shared
     }
 
@@ -69,7 +70,7 @@ impl Service {
     /// One sandbox, from memory.
     pub fn get(&self, id: &SandboxId) -> Result<Arc<Sandbox>, Error> {
         let sandbox = self.shared().view(id).map_err(|absent| self.hide(absent))?;
-        if admission::sees(&self.caller, &sandbox.tenant) {
+        if admission::sees(&self.caller, &sandbox) {
             Ok(sandbox)
         } else {
             Err(Error::NotFound(id.clone().into()))
@@ -82,16 +83,25 @@ impl Service {
             Error::NotFound(Absent {
                 id,
                 ended: Some(ended),
-            }) if !admission::lists(&self.caller, &ended.tenant) => Error::NotFound(id.into()),
+            }) if !self.knows_of(&ended) => Error::NotFound(id.into()),
             other => other,
         }
+    }
+
+    /// Whether this caller may know of a sandbox that is gone. Its labels are gone with it.
+    fn knows_of(&self, ended: &Ended) -> bool {
+        let scope = &self.caller.scope;
+        let is_it = scope.sandbox.as_ref() == Some(&ended.sandbox_id);
+        self.caller.role != Role::Visitor
+            && (admission::sees_all_of(&self.caller, &ended.tenant)
+                || (is_it && scope.labels.is_empty() && self.caller.tenant == ended.tenant))
     }
 
     /// The way to the owner task of a sandbox that this caller sees.
     fn handle(&self, id: &SandboxId) -> Result<Handle, Error> {
         let handle = self.shared().handle(id);
         let handle = handle.map_err(|absent| self.hide(absent))?;
-        if admission::sees(&self.caller, &handle.view.borrow().tenant) {
+        if admission::sees(&self.caller, &handle.view.borrow()) {
             return Ok(handle);
         }
         Err(Error::NotFound(id.clone().into()))
@@ -100,8 +110,9 @@ impl Service {
     /// A page of sandboxes, newest first, from memory. Pages count from 1.
     pub fn list(&self, filter: &SandboxFilter, page: u32, page_size: u32) -> Page<Arc<Sandbox>> {
         let mut found = self.shared().views();
+        let lists = self.caller.has(Right::Read);
         found.retain(|sandbox| {
-            admission::lists(&self.caller, &sandbox.tenant) && matches(sandbox, filter)
+            lists && admission::sees(&self.caller, sandbox) && matches(sandbox, filter)
         });
         found.sort_unstable_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
         Page::cut(found, page, page_size)
@@ -140,9 +151,11 @@ impl Service {
         patch: BTreeMap<String, Option<String>>,
     ) -> Result<Arc<Sandbox>, Error> {
         let by = self.caller.audit.clone();
-        admission::operate(&self.caller)?;
-        let tenant = &self.caller.tenant;
-        let name = names::claim(self.shared(), tenant, names::given(&patch), Some(id))?;
+        admission::allow(&self.caller, Right::Change)?;
+        // What does not exist has no labels to keep.
+        let tenant = self.get(id)?.tenant.clone();
+        admission::keeps_labels(&self.caller, &patch)?;
+        let name = names::claim(self.shared(), &tenant, names::given(&patch), Some(id))?;
         self.ask(id, |reply| Command::PatchMetadata {
             patch,
             by,
@@ -209,6 +222,8 @@ impl Service {
         id: &SandboxId,
         wait: Duration,
     ) -> Result<Arc<Sandbox>, Error> {
+        self.get(id)?;
+        admission::allow(&self.caller, Right::Connect)?;
         match self.wait_ready(id, wait).await {
             Ok(sandbox) => admission::reachable(&sandbox).map(|()| sandbox),
             Err(Error::NotReady { .. }) => self.get(id),
@@ -253,7 +268,7 @@ impl Service {
         name: Option<String>,
     ) -> Result<Arc<Snapshot>, Error> {
         self.plane.refuse_when_stopping()?;
-        admission::operate(&self.caller)?;
+        admission::allow(&self.caller, Right::Change)?;
         if !self.plane.capabilities().snapshot {
             let message = format!(
                 "the {} backend cannot make snapshots here",
@@ -270,8 +285,8 @@ impl Service {
 
     /// One snapshot, from memory.
     pub fn get_snapshot(&self, id: &SnapshotId) -> Result<Arc<Snapshot>, Error> {
-        admission::operate(&self.caller)?;
-        self.shared().snapshots.of(&self.caller, id)
+        admission::allow(&self.caller, Right::Read)?;
+        self.shared().snapshot_of(&self.caller, id)
     }
 
     /// A page of snapshots, newest first, from memory.
@@ -282,21 +297,22 @@ impl Service {
         page_size: u32,
     ) -> Page<Arc<Snapshot>> {
         let mut found = self.shared().snapshots.matching(filter);
-        found.retain(|snapshot| admission::lists(&self.caller, &snapshot.tenant));
+        let lists = self.caller.has(Right::Read);
+        found.retain(|snapshot| lists && self.shared().sees_snapshot(&self.caller, snapshot));
         Page::cut(found, page, page_size)
     }
 
     /// Removes a snapshot nothing stands on.
     pub async fn delete_snapshot(&self, id: &SnapshotId) -> Result<(), Error> {
         self.plane.refuse_when_stopping()?;
-        admission::operate(&self.caller)?;
-        self.shared().snapshots.of(&self.caller, id)?;
+        admission::allow(&self.caller, Right::Change)?;
+        self.shared().snapshot_of(&self.caller, id)?;
         snapshots::delete(self.shared(), id, self.caller.audit.clone()).await
     }
 
     /// Output of PID 1 and of the entrypoint. Empty for a sandbox that is not made yet.
     pub async fn logs(&self, id: &SandboxId, query: LogQuery) -> Result<Logs, Error> {
-        admission::operate(&self.caller)?;
+        admission::allow(&self.caller, Right::Read)?;
         let state = match self.get(id) {
             Ok(sandbox) => sandbox.status.state,
             Err(absent) => return Ok(self.ended(id, absent).await?.logs(query)),
@@ -316,7 +332,7 @@ impl Service {
         id: &SandboxId,
         query: LogQuery,
     ) -> Result<mpsc::Receiver<String>, Error> {
-        admission::operate(&self.caller)?;
+        admission::allow(&self.caller, Right::Read)?;
         let state = match self.get(id) {
             Ok(sandbox) => sandbox.status.state,
             Err(absent) => {
@@ -347,7 +363,7 @@ impl Service {
 
     /// A description for diagnostics, without secrets.
     pub async fn describe(&self, id: &SandboxId) -> Result<String, Error> {
-        admission::operate(&self.caller)?;
+        admission::allow(&self.caller, Right::Read)?;
         let sandbox = self.get(id)?;
         let describe = self.shared().backend.describe(id);
         match within("describing the sandbox", deadlines::DIAGNOSE, describe).await? {
@@ -364,11 +380,16 @@ impl Service {
 
     /// The last `limit` events of one sandbox, oldest first. Also of one that is gone.
     pub async fn events(&self, id: &SandboxId, limit: u32) -> Result<Vec<Event>, Error> {
-        admission::operate(&self.caller)?;
+        admission::allow(&self.caller, Right::Read)?;
         let read = self.shared().store.events_of(id, limit);
         let events = within("reading the events", deadlines::STORE_READ, read).await??;
-        if events.is_empty() {
-            self.get(id)?;
+        let first = events.first();
+        // Of one that is gone, these are what is left.
+        if first.is_none_or(|it| !admission::sees_all_of(&self.caller, &it.tenant)) {
+            match self.get(id) {
+                Err(Error::NotFound(Absent { ended: Some(_), .. })) if first.is_some() => {}
+                other => drop(other?),
+            }
         }
         Ok(events)
     }
@@ -376,15 +397,43 @@ impl Service {
     /// A live stream of all events: those after `after` that are still kept, then new ones.
     /// `None` begins with the next event.
     pub async fn subscribe(&self, after: Option<EventId>) -> Result<Subscription, Error> {
-        admission::operate(&self.caller)?;
-        Subscription::open(self.shared(), after).await
+        admission::allow(&self.caller, Right::Read)?;
+        Subscription::open(self.shared(), self.caller.clone(), after).await
     }
 
     /// Reads the audit trail, newest first.
     pub async fn audit_entries(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, Error> {
-        admission::operate(&self.caller)?;
-        let read = self.shared().store.audit(query);
+        admission::allow(&self.caller, Right::Audit)?;
+        let tenant = self.caller.tenant.clone();
+        let query = AuditQuery {
+            tenant,
+            ..query.clone()
+        };
+        let read = self.shared().store.audit(&query);
         Ok(within("reading the audit trail", deadlines::STORE_READ, read).await??)
+    }
+
+    /// Lets pass who has a right, where there is nothing else to refuse.
+    pub fn require(&self, right: Right) -> Result<(), Error> {
+        admission::allow(&self.caller, right)
+    }
+
+    /// Lets pass who may read what the server counts, of all tenants.
+    pub fn may_read_metrics(&self) -> Result<(), Error> {
+        admission::allow(&self.caller, Right::Metrics)?;
+        match self.caller.tenant.is_built_in() {
+            true => Ok(()),
+            false => Err(Error::Forbidden(
+                "the counts of this server are of all tenants, for operators of the built-in one"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    /// Lets pass who may go into a sandbox.
+    pub fn may_connect(&self, id: &SandboxId) -> Result<(), Error> {
+        self.get(id)?;
+        admission::allow(&self.caller, Right::Connect)
     }
 
     /// Tells the owner task something and waits for its answer.
@@ -394,8 +443,8 @@ impl Service {
         command: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Command,
     ) -> Result<T, Error> {
         self.plane.refuse_when_stopping()?;
-        admission::operate(&self.caller)?;
         let Handle { commands, .. } = self.handle(id)?;
+        admission::allow(&self.caller, Right::Change)?;
         let (reply, answer) = oneshot::channel();
         commands
             .try_send(command(reply))

@@ -16,11 +16,13 @@ use crate::control_plane::Config;
 use crate::ended::EndedIndex;
 use crate::error::{Absent, Error};
 use crate::journal::Journal;
+use crate::keys::KeyIndex;
 use crate::names::Names;
 use crate::owner::Command;
 use crate::sandbox::Sandbox;
 use crate::snapshots::Snapshots;
 use crate::store::Store;
+use crate::tenants::Tenants;
 use crate::timers::Timers;
 
 /// The parts, the index and the tasks.
@@ -37,6 +39,10 @@ pub(crate) struct Shared {
     /// What is known of sandboxes that are gone.
     pub(crate) ended: EndedIndex,
     pub(crate) names: Names,
+    pub(crate) api_keys: Arc<KeyIndex>,
+    pub(crate) tenants: Tenants,
+    /// Held while keys or tenants are changed, so that changes come one after the other.
+    pub(crate) key_changes: tokio::sync::Mutex<()>,
     /// One permit for each creation that the backend takes at once.
     pub(crate) creations: Arc<Semaphore>,
     /// Every task that must have ended before the journal may.
@@ -77,8 +83,16 @@ pub(crate) struct Parts {
     pub(crate) stop: CancellationToken,
 }
 
+/// What of the store is held in memory, besides sandboxes.
+pub(crate) struct Indexes {
+    pub(crate) snapshots: Snapshots,
+    pub(crate) ended: EndedIndex,
+    pub(crate) api_keys: KeyIndex,
+    pub(crate) tenants: Tenants,
+}
+
 impl Shared {
-    pub(crate) fn new(parts: Parts, snapshots: Snapshots, ended: EndedIndex) -> Shared {
+    pub(crate) fn new(parts: Parts, indexes: Indexes) -> Shared {
         let creations = Arc::new(Semaphore::new(parts.backend.creations_max().max(1)));
         Shared {
             rules: RwLock::new(Arc::new(parts.config.rules.clone())),
@@ -89,9 +103,12 @@ impl Shared {
             journal: parts.journal,
             timers: parts.timers,
             identity: parts.identity,
-            snapshots,
-            ended,
+            snapshots: indexes.snapshots,
+            ended: indexes.ended,
             names: Names::default(),
+            api_keys: Arc::new(indexes.api_keys),
+            tenants: indexes.tenants,
+            key_changes: tokio::sync::Mutex::default(),
             creations,
             tasks: TaskTracker::new(),
             stop: parts.stop,

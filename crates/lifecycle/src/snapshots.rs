@@ -42,16 +42,6 @@ impl Snapshots {
         }
     }
 
-    /// A snapshot as this caller sees it.
-    pub(crate) fn of(&self, caller: &Caller, id: &SnapshotId) -> Result<Arc<Snapshot>, Error> {
-        let snapshot = self.get(id)?;
-        if admission::sees(caller, &snapshot.tenant) {
-            Ok(snapshot)
-        } else {
-            Err(Error::SnapshotNotFound(id.clone()))
-        }
-    }
-
     pub(crate) fn get(&self, id: &SnapshotId) -> Result<Arc<Snapshot>, Error> {
         let index = self.index.read().unwrap_or_else(PoisonError::into_inner);
         index
@@ -121,6 +111,32 @@ impl Snapshots {
         let deleting = Arc::new(deleting);
         index.insert(deleting.id.clone(), deleting.clone());
         Ok(deleting)
+    }
+}
+
+impl Shared {
+    /// Whether a snapshot exists for this caller. To whom a part of the tenant's sandboxes exists, only
+    /// snapshots of those do, while the sandbox is there.
+    pub(crate) fn sees_snapshot(&self, caller: &Caller, snapshot: &Snapshot) -> bool {
+        let of_whole = admission::sees_all_of(caller, &snapshot.tenant);
+        let of_part = || {
+            let sandbox = self.view(&snapshot.sandbox_id);
+            sandbox.is_ok_and(|it| it.tenant == snapshot.tenant && admission::sees(caller, &it))
+        };
+        of_whole || of_part()
+    }
+
+    /// A snapshot as this caller sees it.
+    pub(crate) fn snapshot_of(
+        &self,
+        caller: &Caller,
+        id: &SnapshotId,
+    ) -> Result<Arc<Snapshot>, Error> {
+        let snapshot = self.snapshots.get(id)?;
+        match self.sees_snapshot(caller, &snapshot) {
+            true => Ok(snapshot),
+            false => Err(Error::SnapshotNotFound(id.clone())),
+        }
     }
 }
 
@@ -334,6 +350,7 @@ fn event(shared: &Shared, snapshot: &Snapshot, kind: EventKind) -> Event {
     Event {
         id: 0,
         at: shared.clock.now(),
+        tenant: snapshot.tenant.clone(),
         kind,
         sandbox_id: Some(snapshot.sandbox_id.clone()),
         snapshot_id: Some(snapshot.id.clone()),

@@ -13,12 +13,15 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::caller::Tenant;
 use crate::ended::{Ended, EndedRecord};
 use crate::event::{AuditEntry, AuditQuery, Event, EventId};
+use crate::keys::ApiKey;
 use crate::recipe::Recipe;
 use crate::sandbox::{Sandbox, Snapshot};
+use crate::tenants::TenantRecord;
 
-/// Keeps sandboxes, snapshots, idempotency keys, events and the audit trail.
+/// Keeps sandboxes, snapshots, idempotency keys, API keys, tenants, events and the audit trail.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
     /// `sqlite`, `postgresql` or `memory`, for logs and diagnostics.
@@ -68,6 +71,10 @@ pub struct Contents {
     pub sandboxes: Vec<SandboxRecord>,
     /// All snapshots.
     pub snapshots: Vec<Snapshot>,
+    /// All keys that were made by the service, with their last use.
+    pub api_keys: Vec<ApiKey>,
+    /// All tenants that were made by the service.
+    pub tenants: Vec<TenantRecord>,
     /// Sandboxes that are gone, from the oldest on.
     pub ended: Vec<Ended>,
     /// The number of the newest event.
@@ -133,6 +140,21 @@ pub enum Write {
     AmendAudit(AuditEntry),
     /// Append what is left of a sandbox that is gone, and forget all but the newest [`ENDED_MAX`](crate::ENDED_MAX).
     PutEnded(Arc<EndedRecord>),
+    /// Insert or replace; the last use stays as it was.
+    PutApiKey(Arc<ApiKey>),
+    /// Note when a key was last used; nothing happens when there is none.
+    TouchApiKey {
+        /// Its id.
+        id: Arc<str>,
+        /// In seconds since 1970.
+        at: i64,
+    },
+    /// Remove; nothing happens when there is none.
+    RemoveApiKey(Arc<str>),
+    /// Insert or replace.
+    PutTenant(Arc<TenantRecord>),
+    /// Remove; nothing happens when there is none.
+    RemoveTenant(Tenant),
     /// The first reconciliation with this store has succeeded.
     Settle,
     /// Forget idempotency keys that expired before this instant, and all but the newest events

@@ -3,16 +3,19 @@
 //! Reads from the store until it has caught up, then listens; a reader that falls too far behind
 //! reads from the store again. Each event once, in order.
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
 
+use api::id::SandboxId;
 use tokio::sync::broadcast;
 use tokio::sync::broadcast::error::RecvError;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission;
+use crate::caller::Caller;
 use crate::deadlines;
 use crate::error::Error;
-use crate::event::{Event, EventId};
+use crate::event::{Event, EventId, EventKind};
 use crate::shared::Shared;
 use crate::store::{self, Store};
 
@@ -43,10 +46,19 @@ pub struct Subscription {
     backlog: VecDeque<Arc<Event>>,
     is_behind: bool,
     gap: Option<EventId>,
+    /// Who reads.
+    caller: Caller,
+    shared: Arc<Shared>,
+    /// Sandboxes that existed for a reader to whom only some do, so that it hears of their end, too.
+    seen: HashSet<SandboxId>,
 }
 
 impl Subscription {
-    pub(crate) async fn open(shared: &Shared, after: Option<EventId>) -> Result<Self, Error> {
+    pub(crate) async fn open(
+        shared: &Arc<Shared>,
+        caller: Caller,
+        after: Option<EventId>,
+    ) -> Result<Self, Error> {
         // Listening begins before the first read, so nothing can fall between.
         let live = shared.journal.subscribe();
         let newest = shared.journal.last_event();
@@ -59,7 +71,11 @@ impl Subscription {
             backlog: VecDeque::new(),
             is_behind: after.is_some(),
             gap: None,
+            seen: HashSet::new(),
+            shared: Arc::clone(shared),
+            caller,
         };
+        subscription.look_around();
         if let Some(after) = after {
             subscription.look_for_gap(after, newest).await?;
         }
@@ -81,8 +97,48 @@ impl Subscription {
         Ok(())
     }
 
-    /// The next event. `None` when the service has shut down. Safe to cancel.
+    /// Remembers which sandboxes exist for a reader to whom only some do.
+    fn look_around(&mut self) {
+        if self.caller.scope.is_part() {
+            let views = self.shared.views().into_iter();
+            let own = views.filter(|it| admission::sees(&self.caller, it));
+            self.seen = own.map(|it| it.id.clone()).collect();
+        }
+    }
+
+    /// Whether an event is of something that exists for the reader.
+    fn is_for_reader(&mut self, event: &Event) -> bool {
+        if admission::sees_all_of(&self.caller, &event.tenant) {
+            return true;
+        }
+        let Some(id) = &event.sandbox_id else {
+            return false;
+        };
+        let is_seen = match self.shared.view(id) {
+            Ok(sandbox) => admission::sees(&self.caller, &sandbox),
+            Err(_) => self.seen.contains(id),
+        };
+        let is_end = event.kind == EventKind::Deleted;
+        if is_seen && !is_end {
+            self.seen.insert(id.clone());
+        } else {
+            self.seen.remove(id);
+        }
+        is_seen
+    }
+
+    /// The next event of what exists for the reader. `None` when the service has shut down, or the reader's
+    /// key has ended. Safe to cancel.
     pub async fn next(&mut self) -> Option<Result<Live, Error>> {
+        loop {
+            match self.next_of_all().await {
+                Some(Ok(Live::Event(event))) if !self.is_for_reader(&event) => {}
+                other => return other,
+            }
+        }
+    }
+
+    async fn next_of_all(&mut self) -> Option<Result<Live, Error>> {
         if let Some(after) = self.gap.take() {
             return Some(Ok(Live::Gap { after }));
         }
@@ -100,6 +156,7 @@ impl Subscription {
             let received = tokio::select! {
                 received = self.live.recv() => received,
                 () = self.stop.cancelled() => return None,
+                () = self.caller.ended() => return None,
             };
             match received {
                 // Already read from the store.

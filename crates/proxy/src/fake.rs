@@ -44,6 +44,7 @@ impl Sandboxes for FakeSandboxes {
                 origin: PageOrigin::Isolated,
                 until: None,
                 stream_end: None,
+                revoked: None,
             })),
             _ => panic!("on purpose"),
         }

@@ -54,6 +54,7 @@ use http::{Method, Request, Response};
 use secrecy::SecretString;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 pub use access::shows_token;
 pub use connection_limit::ConnectionPermit;
@@ -134,6 +135,8 @@ pub struct Forward<S> {
     pub origin: PageOrigin,
     /// When the sender's right ends. What is still open then is closed.
     pub until: Option<Instant>,
+    /// Cancelled when the sender's right is taken away, with the same effect.
+    pub revoked: Option<CancellationToken>,
     /// How a stream of events is ended when the server stops; `None` leaves it to its service until the end of
     /// the grace period.
     pub stream_end: Option<StreamEnd>,

@@ -13,6 +13,7 @@ use http::{Method, Response};
 use secrecy::ExposeSecret as _;
 use tokio::io::AsyncWriteExt as _;
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use crate::body::Length;
 use crate::connection::{Connection, Persistence};
@@ -46,6 +47,7 @@ struct RoutedRequest<S> {
     origin: PageOrigin,
     until: Option<Instant>,
     stream_end: Option<StreamEnd>,
+    revoked: Option<CancellationToken>,
     head: Vec<u8>,
     expects_continue: bool,
     is_idempotent: bool,
@@ -189,6 +191,7 @@ impl<S: Sandboxes> Relay<S> {
             origin,
             until,
             stream_end,
+            revoked,
         } = forward;
         let protocol = headers::upgrade(request);
         let upgrade = match protocol {
@@ -220,6 +223,7 @@ impl<S: Sandboxes> Relay<S> {
             origin,
             until,
             stream_end,
+            revoked,
             head,
             upgrade,
         }))
@@ -233,13 +237,32 @@ impl<S: Sandboxes> Relay<S> {
         routed: RoutedRequest<S::Sandbox>,
         outgoing: &mut Outgoing,
     ) -> Result<Relayed, S> {
-        let Some(until) = routed.until else {
+        let (until, revoked) = (routed.until, routed.revoked.clone());
+        if until.is_none() && revoked.is_none() {
             return self.send(connection, routed, outgoing).await;
+        }
+        let over = async {
+            let expired = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            match &revoked {
+                Some(revoked) => tokio::select! {
+                    () = revoked.cancelled() => {}
+                    () = expired => {}
+                },
+                None => expired.await,
+            }
         };
-        let sent = self.send(connection, routed, outgoing);
-        match tokio::time::timeout_at(until, sent).await {
-            Ok(done) => done,
-            Err(_) => {
+        let sent = tokio::select! {
+            done = self.send(connection, routed, outgoing) => Some(done),
+            () = over => None,
+        };
+        match sent {
+            Some(done) => done,
+            None => {
                 connection.reset();
                 Ok(Relayed::ClientGone)
             }

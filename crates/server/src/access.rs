@@ -1,18 +1,20 @@
-//! Who may use the API: named keys, kept as hashes, compared in constant time, and a brake on
-//! guessing, which a right key never feels.
+//! Who may use the API: the keys of the configuration and those that the control plane keeps, found by their
+//! hashes, and a brake on guessing, which a right key never feels.
 //!
 //! Knows no HTTP. Per-sandbox tokens are the proxy's.
 
+pub mod tenants_file;
+
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError, RwLock, RwLockReadGuard};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::Duration;
 
-use secrecy::{ExposeSecret as _, SecretString};
-use sha2::{Digest as _, Sha256};
+use lifecycle::{Caller, GivenKey, KEY_LENGTH, KeyIndex, Role, Tenant};
+use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
 
-use crate::config;
+use crate::config::{self, Config};
 
 /// Who acts when no key is configured.
 pub const ANONYMOUS: &str = "anonymous";
@@ -30,10 +32,6 @@ pub const WRONG_KEY_DELAY: Duration = Duration::from_secs(1);
 /// Addresses remembered at once. When it is full the oldest window is forgotten: an attacker with
 /// this many addresses is not held up by counting anyway.
 const ADDRESSES_MAX: usize = 4096;
-
-/// Who made a request: the name of their key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Principal(pub Arc<str>);
 
 /// Why a request was turned away.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -59,19 +57,80 @@ pub enum Denied {
 )]
 pub struct LastKeyRemoved;
 
+/// What a configuration says about who may use the API.
+pub struct Given {
+    /// Its keys.
+    pub keys: Vec<GivenKey>,
+    /// Its tenants.
+    pub tenants: Vec<Tenant>,
+    /// Whether a key is asked for even where it names none.
+    pub is_closed: bool,
+    /// Bytes of the keys that are known themselves and not only by their hash.
+    lengths: Vec<usize>,
+    /// Whether there are others.
+    has_hashed: bool,
+}
+
+impl Given {
+    /// The keys and tenants of a configuration that was checked.
+    pub fn read(config: &Config) -> Result<Given, tenants_file::Error> {
+        let mut given = Given::of(&config.server);
+        if let Some(path) = config.tenants.file() {
+            let file = tenants_file::read(path)?;
+            given.lengths.extend(file.lengths);
+            given.keys.extend(file.keys);
+            given.tenants = file.tenants;
+            // A file without tenants is a server that nobody may use yet.
+            given.is_closed = true;
+        }
+        Ok(given)
+    }
+
+    /// The keys of the server's own section, which are administrators'.
+    pub fn of(server: &config::Server) -> Given {
+        let plain = server.api_key.as_ref();
+        let lengths = plain.map(|key| key.expose_secret().len());
+        let plain = plain.map(|key| {
+            let key = key.expose_secret().as_bytes();
+            (config::DEFAULT_KEY_NAME, lifecycle::hash(key))
+        });
+        let named = server.api_keys.0.iter().map(|key| {
+            let digest = key.digest().expect("checked when the settings were read");
+            (key.name.as_str(), digest)
+        });
+        let keys = plain.into_iter().chain(named);
+        let keys = keys.map(|(name, hash)| GivenKey {
+            name: name.to_owned(),
+            tenant: Tenant::default(),
+            role: Role::Admin,
+            hash,
+        });
+        Given {
+            keys: keys.collect(),
+            tenants: Vec::new(),
+            is_closed: false,
+            lengths: lengths.into_iter().collect(),
+            has_hashed: !server.api_keys.0.is_empty(),
+        }
+    }
+
+    fn has_keys(&self) -> bool {
+        !self.keys.is_empty() || self.is_closed
+    }
+}
+
 /// The keys, and the memory of failures.
-#[derive(Debug)]
 pub struct Keys {
-    known: RwLock<Vec<Known>>,
+    index: Arc<KeyIndex>,
+    lengths: RwLock<Lengths>,
     failures: Mutex<HashMap<IpAddr, Failures>>,
 }
 
-#[derive(Debug)]
-struct Known {
-    principal: Principal,
-    sha256: [u8; 32],
-    /// Bytes of the key, where it is known itself and not only by its hash.
-    length: Option<usize>,
+/// What is known of keys without a hash.
+#[derive(Debug, Default)]
+struct Lengths {
+    known: Vec<usize>,
+    has_hashed: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -81,65 +140,50 @@ struct Failures {
 }
 
 impl Keys {
-    /// The keys of a configuration that was checked.
-    pub fn of(server: &config::Server) -> Self {
-        Self {
-            known: RwLock::new(Self::read(server)),
+    /// The keys of an index, which has those of this configuration already.
+    pub fn of(given: &Given, index: Arc<KeyIndex>) -> Self {
+        let keys = Self {
+            index,
+            lengths: RwLock::default(),
             failures: Mutex::default(),
-        }
+        };
+        keys.note_lengths(given);
+        keys
     }
 
-    fn read(server: &config::Server) -> Vec<Known> {
-        let plain = server.api_key.as_ref().map(|key| {
-            let length = key.expose_secret().len();
-            (config::DEFAULT_KEY_NAME, hash(key), Some(length))
-        });
-        let named = server.api_keys.0.iter().map(|key| {
-            let digest = key.digest().expect("checked when the settings were read");
-            (key.name.as_str(), digest, None)
-        });
-        plain
-            .into_iter()
-            .chain(named)
-            .map(|(name, sha256, length)| Known {
-                principal: Principal(name.into()),
-                sha256,
-                length,
-            })
-            .collect()
+    fn note_lengths(&self, given: &Given) {
+        let mut lengths = self.lengths.write().unwrap_or_else(PoisonError::into_inner);
+        lengths.known = given.lengths.clone();
+        lengths.known.push(KEY_LENGTH);
+        lengths.has_hashed = given.has_hashed;
     }
 
-    /// Takes the keys of another configuration instead, from the next request on. Half a file must not open a
-    /// server, so the last key is not taken away.
-    pub fn replace(&self, server: &config::Server) -> Result<(), LastKeyRemoved> {
-        let new = Self::read(server);
-        if new.is_empty() && !self.is_open() {
+    /// Whether the keys of another configuration may be taken over. Half a file must not open a server, so
+    /// the last key is not taken away.
+    pub fn replace(&self, given: &Given) -> Result<(), LastKeyRemoved> {
+        if !given.has_keys() && !self.is_open() && !self.index.has_stored() {
             return Err(LastKeyRemoved);
         }
-        *self.known.write().unwrap_or_else(PoisonError::into_inner) = new;
+        self.note_lengths(given);
         Ok(())
-    }
-
-    fn known(&self) -> RwLockReadGuard<'_, Vec<Known>> {
-        self.known.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether anyone may use the API without a key.
     pub fn is_open(&self) -> bool {
-        self.known().is_empty()
+        self.index.is_open()
     }
 
     /// Who sent this key from this address. `from` is `None` where addresses mean nothing. A right key is
     /// right whatever else came from the address: there may be many clients behind it.
-    pub fn check(&self, key: Option<&str>, from: Option<IpAddr>) -> Result<Principal, Denied> {
+    pub fn check(&self, key: Option<&str>, from: Option<IpAddr>) -> Result<Caller, Denied> {
         if self.is_open() {
-            return Ok(Principal(ANONYMOUS.into()));
+            return Ok(Caller::admin(ANONYMOUS));
         }
         let Some(key) = key else {
             return Err(Denied::Missing);
         };
-        if let Some(principal) = self.find(key.as_bytes()) {
-            return Ok(principal);
+        if let Some(caller) = self.find(key.as_bytes()) {
+            return Ok(caller);
         }
         let Some(from) = from.map(proxy::network_of) else {
             return Err(Denied::Invalid);
@@ -155,23 +199,18 @@ impl Keys {
 
     /// Whether this is a key. For what is no attempt to use the API: nothing is remembered of it.
     pub fn knows(&self, value: &[u8]) -> bool {
-        // Most values are ruled out by their length, without a hash.
-        let may_be = |known: &Known| known.length.is_none_or(|length| length == value.len());
-        let may_be_one = self.known().iter().any(may_be);
-        may_be_one && self.find(value).is_some()
+        self.find(value).is_some()
     }
 
-    /// Looks at every key, whichever fits, so that the time tells nothing.
-    fn find(&self, key: &[u8]) -> Option<Principal> {
-        let sent: [u8; 32] = Sha256::digest(key).into();
-        let mut found = None;
-        let all = self.known();
-        for known in all.iter() {
-            if daemon::secret::equal(sent, known.sha256) {
-                found = Some(&known.principal);
-            }
+    /// Who holds this key. Most values are ruled out by their length, without a hash.
+    pub fn find(&self, key: &[u8]) -> Option<Caller> {
+        let lengths = self.lengths.read().unwrap_or_else(PoisonError::into_inner);
+        if !lengths.has_hashed && !lengths.known.contains(&key.len()) {
+            return None;
         }
-        found.cloned()
+        drop(lengths);
+        self.index
+            .identify(&lifecycle::hash(key), jiff::Timestamp::now())
     }
 
     fn must_wait(&self, from: IpAddr, now: Instant) -> Option<Duration> {
@@ -209,24 +248,16 @@ impl Keys {
     }
 }
 
-fn hash(key: &SecretString) -> [u8; 32] {
-    Sha256::digest(key.expose_secret().as_bytes()).into()
-}
-
 /// A new key and its hash, both as text.
 pub fn new_key() -> (String, String) {
-    // Two random UUIDs hold 244 random bits: out of reach of guessing.
-    let key = format!(
-        "osb_{}{}",
-        uuid::Uuid::new_v4().simple(),
-        uuid::Uuid::new_v4().simple()
-    );
-    let digest = hex::encode(Sha256::digest(key.as_bytes()));
-    (key, digest)
+    let (key, hash) = lifecycle::new_api_key();
+    (key.expose_secret().to_owned(), hex::encode(hash))
 }
 
 #[cfg(test)]
 mod tests {
+    use sha2::{Digest as _, Sha256};
+
     use super::*;
 
     const HERE: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
@@ -237,28 +268,31 @@ mod tests {
             name: (*name).to_owned(),
             sha256: hex::encode(Sha256::digest(key.as_bytes())),
         });
-        Keys::of(&config::Server {
+        let given = Given::of(&config::Server {
             api_key: plain.map(|key| key.to_owned().into()),
             api_keys: config::ApiKeys(hashed.collect()),
             ..config::Server::default()
-        })
+        });
+        let index = Arc::new(KeyIndex::default());
+        index.set_given(given.keys.clone(), given.is_closed);
+        Keys::of(&given, index)
     }
 
     #[tokio::test]
     async fn names_who_holds_a_key() {
         let keys = keys(Some("a"), &[("ci", "b"), ("dev", "c")]);
         for (key, name) in [("a", "default"), ("b", "ci"), ("c", "dev")] {
-            assert_eq!(keys.check(Some(key), None).unwrap().0.as_ref(), name);
+            assert_eq!(keys.check(Some(key), None).unwrap().name.as_ref(), name);
         }
-        assert_eq!(keys.check(Some("d"), None), Err(Denied::Invalid));
-        assert_eq!(keys.check(Some(""), None), Err(Denied::Invalid));
-        assert_eq!(keys.check(None, None), Err(Denied::Missing));
+        assert_eq!(keys.check(Some("d"), None).unwrap_err(), Denied::Invalid);
+        assert_eq!(keys.check(Some(""), None).unwrap_err(), Denied::Invalid);
+        assert_eq!(keys.check(None, None).unwrap_err(), Denied::Missing);
     }
 
     #[tokio::test]
     async fn without_keys_everyone_is_anonymous() {
         assert_eq!(
-            keys(None, &[]).check(None, None).unwrap().0.as_ref(),
+            keys(None, &[]).check(None, None).unwrap().name.as_ref(),
             ANONYMOUS
         );
     }
@@ -267,17 +301,26 @@ mod tests {
     async fn guessing_is_held_up_for_the_address_that_guesses() {
         let keys = keys(Some("right"), &[]);
         for _ in 0..FAILURES_MAX {
-            assert_eq!(keys.check(Some("wrong"), Some(HERE)), Err(Denied::Invalid));
+            assert_eq!(
+                keys.check(Some("wrong"), Some(HERE)).unwrap_err(),
+                Denied::Invalid
+            );
         }
         let Err(Denied::Throttled { retry_after }) = keys.check(Some("wrong"), Some(HERE)) else {
             panic!("one more is one too many");
         };
         assert_eq!(retry_after, WINDOW);
         assert!(keys.check(Some("right"), Some(HERE)).is_ok(), "the owner");
-        assert_eq!(keys.check(None, Some(HERE)), Err(Denied::Missing));
-        assert_eq!(keys.check(Some("wrong"), Some(THERE)), Err(Denied::Invalid));
+        assert_eq!(keys.check(None, Some(HERE)).unwrap_err(), Denied::Missing);
+        assert_eq!(
+            keys.check(Some("wrong"), Some(THERE)).unwrap_err(),
+            Denied::Invalid
+        );
         tokio::time::advance(WINDOW).await;
-        assert_eq!(keys.check(Some("wrong"), Some(HERE)), Err(Denied::Invalid));
+        assert_eq!(
+            keys.check(Some("wrong"), Some(HERE)).unwrap_err(),
+            Denied::Invalid
+        );
     }
 
     #[test]

@@ -31,6 +31,9 @@ pub use values::{ApiKey, ApiKeys, RuntimeKind, StoreKind};
 /// A key `server.port` is overridden by `OPENSANDBOX_SERVER_PORT`.
 pub const VARIABLE_PREFIX: &str = "OPENSANDBOX_";
 
+/// The published server's variable for `tenants.path`.
+const TENANTS_PATH_VARIABLE: &str = "SANDBOX_TENANTS_CONFIG_PATH";
+
 /// The contract's lower bound for a lifetime, and so for a limit on it.
 const TIMEOUT_SECONDS_MIN: u64 = 60;
 
@@ -39,6 +42,8 @@ section! {
     pub struct Config {
         /// Where the server listens and who may use it.
         server: Server = Server::default(),
+        /// Several teams on one server, each of which sees its own sandboxes alone.
+        tenants: Tenants = Tenants::default(),
         /// Where sandboxes are made.
         runtime: Runtime = Runtime::default(),
         /// The built-in runtime.
@@ -98,6 +103,16 @@ section! {
         /// Origins whose web pages may call the API, for CORS. `*` is any page that knows an API
         /// key; on a server without keys it counts for nothing, and pages must be named.
         cors_origins: Vec<String> = vec!["*".to_owned()],
+    }
+
+    /// Several teams on one server, each of which sees its own sandboxes alone.
+    pub struct Tenants {
+        /// file, to read tenants and their keys from a file, or empty. Tenants can also be made by API,
+        /// with `osb tenant` and `osb key`.
+        provider: String = String::new(),
+        /// The file, as [[tenants]] with name and api_keys; SIGHUP has it read again.
+        /// SANDBOX_TENANTS_CONFIG_PATH sets it, too.
+        path: Option<PathBuf> = None,
     }
 
     /// Where sandboxes are made.
@@ -268,8 +283,15 @@ pub fn sources(
 /// Reads and checks all settings.
 pub fn load(sources: &Sources) -> Result<Loaded<Config>, Problems> {
     let home = sources.environment.get("HOME").map(PathBuf::from);
-    let mut loaded = load_settings(sources, |config: &Config, problems| {
+    let mut sources = sources.clone();
+    if let Some(path) = sources.environment.get(TENANTS_PATH_VARIABLE) {
+        let name = format!("{VARIABLE_PREFIX}TENANTS_PATH");
+        let path = path.clone();
+        sources.environment.entry(name).or_insert(path);
+    }
+    let mut loaded = load_settings(&sources, |config: &Config, problems| {
         check_server(&config.server, problems);
+        check::tenants(&config.tenants, problems);
         check::runtime(config, problems);
         check::storage(config, problems);
         ingress::check(&config.ingress, problems);
@@ -387,6 +409,14 @@ fn check_server(server: &Server, problems: &mut Problems) {
         problems.add("server.api_key is blank; leave it out, or set a real key");
     }
     server.api_keys.check(problems);
+}
+
+impl Tenants {
+    /// The file with tenants, if they come from one.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        let path = self.path.as_deref();
+        path.filter(|_| self.provider == check::PROVIDER_FILE)
+    }
 }
 
 impl SecureRuntime {

@@ -149,15 +149,24 @@ impl Gateway {
     ) -> Result<Forward<Destination>, Error> {
         let shared = &self.shared;
         let (protected, now) = (shared.protected(&sandbox), now());
-        let shows_key = || self.ingress.shows_api_key(request, peer);
-        let allowed = shared.access.decide(
+        let mut shown = Ok(None);
+        let shows_key = || {
+            shown = self.ingress.let_in_by_key(request, peer, &sandbox);
+            matches!(shown, Ok(Some(_)))
+        };
+        let decided = shared.access.decide(
             request,
             &address,
             &protected,
             peer,
             shows_key,
             now.as_secs(),
-        )?;
+        );
+        let (key, allowed) = match (shown, decided) {
+            // What lets nobody in may say why a key does not either.
+            (Err(error), Err(_)) => return Err(error.into()),
+            (key, decided) => (key.ok().flatten(), decided?),
+        };
         let address = match allowed.right {
             Right::Open => address.without_signature(),
             _ => address,
@@ -165,8 +174,9 @@ impl Gateway {
         // The last second belongs to the right.
         let until = allowed.until.map(|until| {
             let left = Duration::from_secs(until + 1).saturating_sub(now);
-            Instant::now() + left.min(FAR)
+            Instant::now() + left.min(ingress::FAR)
         });
+        let until = until.or(key.as_ref().and_then(ingress::ends_at));
         let origin = match address.addressing {
             Addressing::Host => PageOrigin::Own,
             Addressing::Header | Addressing::Path => ingress::page_origin(&sandbox),
@@ -181,12 +191,10 @@ impl Gateway {
             route: address.route,
             origin,
             until,
+            revoked: key.map(|key| key.revoked),
         })
     }
 }
-
-/// An end further away than this is none: no connection lives for a hundred years.
-const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 impl Sandboxes for Gateway {
     type Sandbox = Destination;

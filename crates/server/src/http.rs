@@ -19,10 +19,12 @@ mod extract;
 mod front;
 mod guard;
 mod images;
+mod keys;
 mod operations;
 mod routes;
 mod sandboxes;
 mod snapshots;
+mod tenants;
 mod unsupported;
 mod volumes;
 mod wire;
@@ -40,7 +42,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use daemon::TaskSpawner;
 use http::{HeaderMap, HeaderName, StatusCode, header};
-use lifecycle::{Caller, ControlPlane};
+use lifecycle::ControlPlane;
 use proxy::Peer;
 use tokio::sync::Semaphore;
 use tower_http::cors::{AllowOrigin, Any, CorsLayer};
@@ -51,7 +53,7 @@ pub use front::Front;
 pub(crate) use guard::count;
 
 use self::routes::Routes;
-use crate::access::{Keys, LastKeyRemoved};
+use crate::access::{Given, Keys, LastKeyRemoved};
 use crate::config::Config;
 use crate::gateway;
 use crate::ingress::Ingress;
@@ -93,8 +95,10 @@ impl App {
         metrics: Arc<Metrics>,
         gateway: Option<Arc<gateway::Shared>>,
         spawner: TaskSpawner,
+        given: Given,
     ) -> Self {
-        let keys = Arc::new(Keys::of(&config.server));
+        let keys = Arc::new(Keys::of(&given, control.api_keys()));
+        control.set_given(given.keys, given.tenants, given.is_closed);
         let room = match config.server.limit_concurrency {
             0 => None,
             limit => Some(Semaphore::new(limit as usize)),
@@ -112,8 +116,11 @@ impl App {
     }
 
     /// Takes the API keys of another configuration.
-    pub(crate) fn replace_keys(&self, config: &Config) -> Result<(), LastKeyRemoved> {
-        self.0.keys.replace(&config.server)
+    pub(crate) fn replace_keys(&self, given: Given) -> Result<(), LastKeyRemoved> {
+        self.0.keys.replace(&given)?;
+        let control = &self.0.control;
+        control.set_given(given.keys, given.tenants, given.is_closed);
+        Ok(())
     }
 
     /// Answers every request to the API.
@@ -128,9 +135,9 @@ impl App {
 
     /// The way into sandboxes.
     pub fn ingress(&self) -> Ingress {
-        let service = self.0.control.for_caller(Caller::visitor());
+        let control = self.0.control.clone();
         let (keys, metrics) = (&self.0.keys, &self.0.metrics);
-        Ingress::new(service, Arc::clone(keys), Arc::clone(metrics))
+        Ingress::new(control, Arc::clone(keys), Arc::clone(metrics))
     }
 
     /// Every route but those into sandboxes.

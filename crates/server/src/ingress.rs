@@ -12,13 +12,15 @@ use api::id::SandboxId;
 use api::sandbox::{API_KEY_HEADER, EXTENSION_PAGE_ORIGIN, PAGE_ORIGIN_SHARED};
 use bytes::Bytes;
 use http::Response;
+use jiff::Timestamp;
 use lifecycle::backend::{Stream, Target};
-use lifecycle::{Sandbox, Service};
+use lifecycle::{Caller, ControlPlane, KeyUse, Sandbox, Service};
 use proxy::message::Head;
 use proxy::{
     Forward, PageOrigin, Peer, RequestId, RequestRecord, Route, Routed, Sandboxes, browser_link,
 };
 use secrecy::ExposeSecret as _;
+use tokio::time::Instant;
 
 use crate::access::Keys;
 use crate::http::{self as surface, bearer};
@@ -50,7 +52,9 @@ pub enum Error {
 
 /// The sandboxes of this server.
 pub struct Ingress {
+    /// As whoever has the token of a sandbox uses it.
     service: Service,
+    control: ControlPlane,
     keys: Arc<Keys>,
     metrics: Arc<Metrics>,
 }
@@ -63,9 +67,10 @@ pub struct Destination {
 }
 
 impl Ingress {
-    pub(crate) fn new(service: Service, keys: Arc<Keys>, metrics: Arc<Metrics>) -> Self {
+    pub(crate) fn new(control: ControlPlane, keys: Arc<Keys>, metrics: Arc<Metrics>) -> Self {
         Self {
-            service,
+            service: control.for_caller(Caller::visitor()),
+            control,
             keys,
             metrics,
         }
@@ -86,19 +91,45 @@ impl Ingress {
         }
     }
 
-    /// An API key is as good as the token: whoever holds one could ask for the token anyway. Only one in
-    /// the header that is ours counts as a guess; a bearer token may be the application's own.
-    pub(crate) fn shows_api_key(&self, request: Head<'_>, peer: Peer) -> bool {
+    /// Who shows an API key. One is as good as the token for whoever could ask for the token anyway. Only
+    /// one in the header that is ours counts as a guess; a bearer token may be the application's own.
+    fn key_holder(&self, request: Head<'_>, peer: Peer) -> Option<Caller> {
         if self.keys.is_open() {
-            return false;
+            return None;
         }
         let own = request.values(API_KEY_HEADER).next();
         let own = own.and_then(|value| str::from_utf8(value).ok());
+        let own = own.and_then(|key| self.keys.check(Some(key), Some(peer.ip)).ok());
         let mut authorization = request.values("authorization");
-        own.is_some_and(|key| self.keys.check(Some(key), Some(peer.ip)).is_ok())
-            || authorization.any(|value| bearer(value).is_some_and(|key| self.keys.knows(key)))
+        own.or_else(|| authorization.find_map(|value| self.keys.find(bearer(value)?)))
+    }
+
+    /// The key that lets a request into a sandbox, if it shows one; whoever shows the key of somebody else
+    /// is told what they are told everywhere.
+    pub(crate) fn let_in_by_key(
+        &self,
+        request: Head<'_>,
+        peer: Peer,
+        sandbox: &Sandbox,
+    ) -> Result<Option<KeyUse>, Error> {
+        let Some(caller) = self.key_holder(request, peer) else {
+            return Ok(None);
+        };
+        let key = caller.key.clone();
+        self.control.for_caller(caller).may_connect(&sandbox.id)?;
+        Ok(key)
     }
 }
+
+/// When a key ends by itself, for what is open with it.
+pub(crate) fn ends_at(key: &KeyUse) -> Option<Instant> {
+    let left = key.expires_at?.duration_since(Timestamp::now());
+    let left = Duration::try_from(left).unwrap_or_default();
+    Some(Instant::now() + left.min(FAR))
+}
+
+/// An end further away than this is none: no connection lives for a hundred years.
+pub(crate) const FAR: Duration = Duration::from_secs(100 * 365 * 86_400);
 
 /// Whose origin pages of a sandbox have where its address has that of all: nobody else's, unless its creator
 /// said otherwise.
@@ -132,13 +163,18 @@ impl Sandboxes for Ingress {
         if let Some(redirect) = browser_link::redirect(request, peer, &route, token) {
             return Ok(Routed::Respond(redirect));
         }
-        if !proxy::shows_token(request, token) && !self.shows_api_key(request, peer) {
-            return Err(Error::Unauthorized(sandbox.id.clone()));
+        let mut key = None;
+        if !proxy::shows_token(request, token) {
+            key = self.let_in_by_key(request, peer, &sandbox)?;
+            if key.is_none() {
+                return Err(Error::Unauthorized(sandbox.id.clone()));
+            }
         }
         Ok(Routed::Forward(Forward {
             token: route.is_control().then(|| sandbox.access_token.clone()),
             origin: page_origin(&sandbox),
-            until: None,
+            until: key.as_ref().and_then(ends_at),
+            revoked: key.map(|key| key.revoked),
             stream_end: stream_end(request, &route),
             sandbox: Destination::new(sandbox, request),
             route,

@@ -18,7 +18,7 @@ use lifecycle::{Caller, ControlPlane, Rules, Service};
 use proxy::Limits;
 use tokio::net::{TcpListener, TcpSocket};
 
-use crate::access::LastKeyRemoved;
+use crate::access::{Given, LastKeyRemoved, tenants_file};
 use crate::backends;
 use crate::config::{Config, StoreKind};
 use crate::gateway::{self, Gateway, NoApi};
@@ -56,9 +56,23 @@ pub enum Error {
     /// The store cannot be used.
     #[error("the store cannot be opened")]
     Store(#[source] lifecycle::store::Error),
+    /// The tenants cannot be known.
+    #[error("the tenants cannot be read")]
+    Tenants(#[source] tenants_file::Error),
     /// The control plane could not begin.
     #[error("the control plane cannot start")]
     Lifecycle(#[source] lifecycle::Error),
+}
+
+/// Why another configuration was not taken over.
+#[derive(Debug, thiserror::Error)]
+pub enum NotReloaded {
+    /// It would open the server.
+    #[error(transparent)]
+    LastKeyRemoved(#[from] LastKeyRemoved),
+    /// Its tenants cannot be known.
+    #[error(transparent)]
+    Tenants(#[from] tenants_file::Error),
 }
 
 pub(crate) fn io_error(action: impl Into<String>) -> impl FnOnce(io::Error) -> Error {
@@ -112,7 +126,9 @@ async fn serve(config: Config, reread: &Reread, level: &Level) -> Result<(), Err
 /// Takes over what may change while the server runs. A configuration that cannot be used changes nothing.
 fn reload(server: &Running, reread: &Reread, level: &Level) {
     let taken = reread().and_then(|config| {
-        server.reload(&config).map_err(|error| error.to_string())?;
+        server
+            .reload(&config)
+            .map_err(|error| api::error_chain(&error).to_string())?;
         let filter = config.log.level.parse();
         let filter = filter.map_err(|error: telemetry::Error| error.to_string())?;
         level.set(filter).map_err(|error| error.to_string())
@@ -120,7 +136,7 @@ fn reload(server: &Running, reread: &Reread, level: &Level) {
     match taken {
         Ok(()) => {
             tracing::info!(
-                "configuration read again: API keys, rules and log level are taken over"
+                "configuration read again: API keys, tenants, rules and log level are taken over"
             );
         }
         Err(reason) => tracing::error!(
@@ -154,6 +170,7 @@ impl Running {
         let address = listener
             .local_addr()
             .map_err(io_error("asking for the own address"))?;
+        let given = Given::read(config).map_err(Error::Tenants)?;
         let clock = SystemClock::new().map_err(io_error("making a timer"))?;
         let metrics = Arc::new(Metrics::default());
         let settings = lifecycle::Config {
@@ -165,10 +182,16 @@ impl Running {
         let control = ControlPlane::start(settings, backend, store, Arc::new(clock))
             .await
             .map_err(Error::Lifecycle)?;
-        let tasks = Tasks::new("server");
-        let gateway = open_gateway(config)?;
+        let (tasks, gateway) = (Tasks::new("server"), open_gateway(config)?);
         let told = gateway.as_ref().map(|(_, shared)| Arc::clone(shared));
-        let app = App::new(config, control.clone(), metrics, told, tasks.spawner());
+        let app = App::new(
+            config,
+            control.clone(),
+            metrics,
+            told,
+            tasks.spawner(),
+            given,
+        );
         #[cfg(feature = "otlp")]
         if let Some(settings) = config.otel.settings() {
             let (app, stopping) = (app.clone(), tasks.stopping());
@@ -210,8 +233,8 @@ impl Running {
     }
 
     /// Takes over the API keys and the rules of another configuration, from the next request on.
-    pub fn reload(&self, config: &Config) -> Result<(), LastKeyRemoved> {
-        self.app.replace_keys(config)?;
+    pub fn reload(&self, config: &Config) -> Result<(), NotReloaded> {
+        self.app.replace_keys(Given::read(config)?)?;
         self.control.set_rules(rules(config));
         Ok(())
     }

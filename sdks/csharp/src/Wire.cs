@@ -36,6 +36,63 @@ namespace OpenSandbox.Wire
         public string? State { get; set; }
     }
 
+    /// <summary>A key, without its value.</summary>
+    public sealed class ApiKey
+    {
+        /// <summary>Of what its role may do, only this.</summary>
+        [JsonPropertyName("actions")]
+        public List<string>? Actions { get; set; }
+
+        /// <summary>When it was made, or the configuration was read.</summary>
+        [JsonPropertyName("createdAt")]
+        public DateTimeOffset CreatedAt { get; set; }
+
+        /// <summary>When it ends.</summary>
+        [JsonPropertyName("expiresAt")]
+        public DateTimeOffset? ExpiresAt { get; set; }
+
+        /// <summary>By which it is revoked and rotated.</summary>
+        [JsonPropertyName("id")]
+        public string Id { get; set; } = "";
+
+        /// <summary>Sandboxes of these images only are made with it.</summary>
+        [JsonPropertyName("images")]
+        public List<string>? Images { get; set; }
+
+        /// <summary>Whether it stands in the server's configuration, where alone it can be changed.</summary>
+        [JsonPropertyName("isConfigured")]
+        public bool IsConfigured { get; set; }
+
+        /// <summary>Sandboxes with these labels only exist for it.</summary>
+        [JsonPropertyName("labels")]
+        public Dictionary<string, string>? Labels { get; set; }
+
+        /// <summary>When it was last used; after a restart of the server, up to ten minutes before
+        /// that.</summary>
+        [JsonPropertyName("lastUsedAt")]
+        public DateTimeOffset? LastUsedAt { get; set; }
+
+        /// <summary>For the audit trail.</summary>
+        [JsonPropertyName("name")]
+        public string Name { get; set; } = "";
+
+        /// <summary>The id of the key from which it was made as a token.</summary>
+        [JsonPropertyName("parent")]
+        public string? Parent { get; set; }
+
+        /// <summary>What it may do. One of <c>KeyRole</c>.</summary>
+        [JsonPropertyName("role")]
+        public string Role { get; set; } = "";
+
+        /// <summary>This sandbox only exists for it.</summary>
+        [JsonPropertyName("sandboxId")]
+        public string? SandboxId { get; set; }
+
+        /// <summary>Whose sandboxes it is for.</summary>
+        [JsonPropertyName("tenant")]
+        public string Tenant { get; set; } = "";
+    }
+
     /// <summary>Extension, answer of <c>PUT /directories/archive</c>.</summary>
     public sealed class ArchiveResponse
     {
@@ -243,6 +300,40 @@ namespace OpenSandbox.Wire
         /// <summary>The session's id.</summary>
         [JsonPropertyName("session_id")]
         public string SessionId { get; set; } = "";
+    }
+
+    /// <summary><c>POST /keys</c>.</summary>
+    public sealed class CreateKeyRequest
+    {
+        /// <summary>Of what its role may do, only this.</summary>
+        [JsonPropertyName("actions")]
+        public List<string>? Actions { get; set; }
+
+        /// <summary>When it ends; nothing is when it is revoked.</summary>
+        [JsonPropertyName("expiresAt")]
+        public DateTimeOffset? ExpiresAt { get; set; }
+
+        /// <summary>Sandboxes of these images only are made with it: references as requests have them, or the
+        /// beginning of some with <c>*</c> behind it.</summary>
+        [JsonPropertyName("images")]
+        public List<string>? Images { get; set; }
+
+        /// <summary>Sandboxes with these labels only exist for it, and those that it makes get
+        /// them.</summary>
+        [JsonPropertyName("labels")]
+        public Dictionary<string, string>? Labels { get; set; }
+
+        /// <summary>For the audit trail; no two keys of a tenant share one.</summary>
+        [JsonPropertyName("name")]
+        public string Name { get; set; } = "";
+
+        /// <summary>What it may do. One of <c>KeyRole</c>.</summary>
+        [JsonPropertyName("role")]
+        public string Role { get; set; } = "";
+
+        /// <summary>Whose sandboxes it is for; nothing is the tenant of who asks.</summary>
+        [JsonPropertyName("tenant")]
+        public string? Tenant { get; set; }
     }
 
     /// <summary><c>POST /pools</c>.</summary>
@@ -454,6 +545,30 @@ namespace OpenSandbox.Wire
         /// <summary>What its sandboxes may use.</summary>
         [JsonPropertyName("resourceLimits")]
         public Dictionary<string, string>? ResourceLimits { get; set; }
+    }
+
+    /// <summary><c>POST /tenants</c>.</summary>
+    public sealed class CreateTenantRequest
+    {
+        /// <summary>1 to 40 characters of a-z, 0-9 and '-'.</summary>
+        [JsonPropertyName("name")]
+        public string Name { get; set; } = "";
+    }
+
+    /// <summary><c>POST /tokens</c>.</summary>
+    public sealed class CreateTokenRequest
+    {
+        /// <summary>For this only, of what the key may do.</summary>
+        [JsonPropertyName("actions")]
+        public List<string>? Actions { get; set; }
+
+        /// <summary>For this sandbox only.</summary>
+        [JsonPropertyName("sandboxId")]
+        public string? SandboxId { get; set; }
+
+        /// <summary>How long it is good: an hour where nothing is said, a day at most.</summary>
+        [JsonPropertyName("ttlSeconds")]
+        public long? TtlSeconds { get; set; }
     }
 
     /// <summary><c>POST /volumes</c>.</summary>
@@ -1412,6 +1527,40 @@ namespace OpenSandbox.Wire
         public string Path { get; set; } = "";
     }
 
+    /// <summary>One kind of thing that holders of a key do.</summary>
+    public static class KeyAction
+    {
+        /// <summary>The value <c>read</c>.</summary>
+        public const string Read = "read";
+        /// <summary>The value <c>connect</c>.</summary>
+        public const string Connect = "connect";
+        /// <summary>The value <c>create</c>.</summary>
+        public const string Create = "create";
+        /// <summary>The value <c>change</c>.</summary>
+        public const string Change = "change";
+        /// <summary>The value <c>images</c>.</summary>
+        public const string Images = "images";
+        /// <summary>The value <c>audit</c>.</summary>
+        public const string Audit = "audit";
+        /// <summary>The value <c>metrics</c>.</summary>
+        public const string Metrics = "metrics";
+        /// <summary>The value <c>keys</c>.</summary>
+        public const string Keys = "keys";
+    }
+
+    /// <summary>What holders of a key may do.</summary>
+    public static class KeyRole
+    {
+        /// <summary>The value <c>admin</c>.</summary>
+        public const string Admin = "admin";
+        /// <summary>The value <c>operator</c>.</summary>
+        public const string Operator = "operator";
+        /// <summary>The value <c>user</c>.</summary>
+        public const string User = "user";
+        /// <summary>The value <c>viewer</c>.</summary>
+        public const string Viewer = "viewer";
+    }
+
     /// <summary>One event of <c>GET /events</c>. Its id is also the <c>id:</c> of its frame.</summary>
     public sealed class LifecycleEvent
     {
@@ -1518,6 +1667,14 @@ namespace OpenSandbox.Wire
         public List<IsolatedSession> Sessions { get; set; } = new List<IsolatedSession>();
     }
 
+    /// <summary>Answer of <c>GET /keys</c>.</summary>
+    public sealed class ListKeysResponse
+    {
+        /// <summary>By tenant and name, then tokens.</summary>
+        [JsonPropertyName("items")]
+        public List<ApiKey> Items { get; set; } = new List<ApiKey>();
+    }
+
     /// <summary>Answer of <c>GET /pools</c>.</summary>
     public sealed class ListPoolsResponse
     {
@@ -1560,6 +1717,14 @@ namespace OpenSandbox.Wire
         /// <summary>Where the page stands.</summary>
         [JsonPropertyName("pagination")]
         public PaginationInfo Pagination { get; set; } = new PaginationInfo();
+    }
+
+    /// <summary>Answer of <c>GET /tenants</c>.</summary>
+    public sealed class ListTenantsResponse
+    {
+        /// <summary>By name, without the built-in one.</summary>
+        [JsonPropertyName("items")]
+        public List<Tenant> Items { get; set; } = new List<Tenant>();
     }
 
     /// <summary>Answer of <c>GET /volumes</c>.</summary>
@@ -1691,6 +1856,18 @@ namespace OpenSandbox.Wire
         /// <summary>A name, <c>*.</c> and a name, an address or a range of addresses.</summary>
         [JsonPropertyName("target")]
         public string Target { get; set; } = "";
+    }
+
+    /// <summary>A key with its value, which is shown this once.</summary>
+    public sealed class NewApiKey
+    {
+        /// <summary>The rest of it.</summary>
+        [JsonPropertyName("key")]
+        public ApiKey Key { get; set; } = new ApiKey();
+
+        /// <summary>What clients send as <c>OPEN-SANDBOX-API-KEY</c>.</summary>
+        [JsonPropertyName("value")]
+        public string Value { get; set; } = "";
     }
 
     /// <summary>A bucket mounted with OSSFS.</summary>
@@ -2075,6 +2252,15 @@ namespace OpenSandbox.Wire
         /// <summary>How often it was found.</summary>
         [JsonPropertyName("replacedCount")]
         public long ReplacedCount { get; set; }
+    }
+
+    /// <summary><c>POST /keys/{keyId}/rotate</c>.</summary>
+    public sealed class RotateKeyRequest
+    {
+        /// <summary>How long the old value is good; nothing is not at all. What is open with it ends either
+        /// way.</summary>
+        [JsonPropertyName("graceSeconds")]
+        public long? GraceSeconds { get; set; }
     }
 
     /// <summary><c>POST /code</c>.</summary>
@@ -2499,6 +2685,22 @@ namespace OpenSandbox.Wire
         /// <summary>How far it is. One of <c>TemplatePhase</c>.</summary>
         [JsonPropertyName("phase")]
         public string Phase { get; set; } = "";
+    }
+
+    /// <summary>A tenant.</summary>
+    public sealed class Tenant
+    {
+        /// <summary>When it was made, or the configuration was read.</summary>
+        [JsonPropertyName("createdAt")]
+        public DateTimeOffset CreatedAt { get; set; }
+
+        /// <summary>Whether it stands in the server's configuration, where alone it can be changed.</summary>
+        [JsonPropertyName("isConfigured")]
+        public bool IsConfigured { get; set; }
+
+        /// <summary>Its name.</summary>
+        [JsonPropertyName("name")]
+        public string Name { get; set; } = "";
     }
 
     /// <summary>How a session changes its user.</summary>

@@ -31,6 +31,36 @@ type AllocationSummary struct {
 	State AllocationState `json:"state,omitempty"`
 }
 
+// APIKey: a key, without its value.
+type APIKey struct {
+	// Of what its role may do, only this.
+	Actions []KeyAction `json:"actions,omitempty"`
+	// When it was made, or the configuration was read.
+	CreatedAt time.Time `json:"createdAt"`
+	// When it ends.
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+	// By which it is revoked and rotated.
+	ID string `json:"id"`
+	// Sandboxes of these images only are made with it.
+	Images []string `json:"images,omitempty"`
+	// Whether it stands in the server's configuration, where alone it can be changed.
+	IsConfigured bool `json:"isConfigured"`
+	// Sandboxes with these labels only exist for it.
+	Labels map[string]string `json:"labels,omitempty"`
+	// When it was last used; after a restart of the server, up to ten minutes before that.
+	LastUsedAt *time.Time `json:"lastUsedAt,omitempty"`
+	// For the audit trail.
+	Name string `json:"name"`
+	// The id of the key from which it was made as a token.
+	Parent string `json:"parent,omitempty"`
+	// What it may do.
+	Role KeyRole `json:"role"`
+	// This sandbox only exists for it.
+	SandboxID string `json:"sandboxId,omitempty"`
+	// Whose sandboxes it is for.
+	Tenant string `json:"tenant"`
+}
+
 // ArchiveResponse: extension, answer of `PUT /directories/archive`.
 type ArchiveResponse struct {
 	// Bytes of file content written.
@@ -155,6 +185,25 @@ type CreateIsolatedSessionResponse struct {
 	SessionID string `json:"session_id"`
 }
 
+// CreateKeyRequest: `POST /keys`.
+type CreateKeyRequest struct {
+	// Of what its role may do, only this.
+	Actions []KeyAction `json:"actions,omitempty"`
+	// When it ends; nothing is when it is revoked.
+	ExpiresAt *time.Time `json:"expiresAt,omitempty"`
+	// Sandboxes of these images only are made with it: references as requests have them, or the
+	// beginning of some with `*` behind it.
+	Images []string `json:"images,omitempty"`
+	// Sandboxes with these labels only exist for it, and those that it makes get them.
+	Labels map[string]string `json:"labels,omitempty"`
+	// For the audit trail; no two keys of a tenant share one.
+	Name string `json:"name"`
+	// What it may do.
+	Role KeyRole `json:"role"`
+	// Whose sandboxes it is for; nothing is the tenant of who asks.
+	Tenant string `json:"tenant,omitempty"`
+}
+
 // CreatePoolRequest: `POST /pools`.
 type CreatePoolRequest struct {
 	// How many it holds.
@@ -275,6 +324,22 @@ type CreateTemplateRequest struct {
 	Readiness *TemplateReadiness `json:"readiness,omitempty"`
 	// What its sandboxes may use.
 	ResourceLimits map[string]string `json:"resourceLimits,omitempty"`
+}
+
+// CreateTenantRequest: `POST /tenants`.
+type CreateTenantRequest struct {
+	// 1 to 40 characters of a-z, 0-9 and '-'.
+	Name string `json:"name"`
+}
+
+// CreateTokenRequest: `POST /tokens`.
+type CreateTokenRequest struct {
+	// For this only, of what the key may do.
+	Actions []KeyAction `json:"actions,omitempty"`
+	// For this sandbox only.
+	SandboxID string `json:"sandboxId,omitempty"`
+	// How long it is good: an hour where nothing is said, a day at most.
+	TtlSeconds *int64 `json:"ttlSeconds,omitempty"`
 }
 
 // CreateVolumeRequest: `POST /volumes`.
@@ -896,6 +961,32 @@ type IsolatedWorkspace struct {
 	Path string `json:"path"`
 }
 
+// KeyAction: one kind of thing that holders of a key do.
+type KeyAction string
+
+// Values of KeyAction.
+const (
+	KeyActionRead    KeyAction = "read"
+	KeyActionConnect KeyAction = "connect"
+	KeyActionCreate  KeyAction = "create"
+	KeyActionChange  KeyAction = "change"
+	KeyActionImages  KeyAction = "images"
+	KeyActionAudit   KeyAction = "audit"
+	KeyActionMetrics KeyAction = "metrics"
+	KeyActionKeys    KeyAction = "keys"
+)
+
+// KeyRole: what holders of a key may do.
+type KeyRole string
+
+// Values of KeyRole.
+const (
+	KeyRoleAdmin    KeyRole = "admin"
+	KeyRoleOperator KeyRole = "operator"
+	KeyRoleUser     KeyRole = "user"
+	KeyRoleViewer   KeyRole = "viewer"
+)
+
 // LifecycleEvent: one event of `GET /events`. Its id is also the `id:` of its frame.
 type LifecycleEvent struct {
 	// When.
@@ -965,6 +1056,12 @@ type ListIsolatedSessionsResponse struct {
 	Sessions []IsolatedSession `json:"sessions"`
 }
 
+// ListKeysResponse: answer of `GET /keys`.
+type ListKeysResponse struct {
+	// By tenant and name, then tokens.
+	Items []APIKey `json:"items"`
+}
+
 // ListPoolsResponse: answer of `GET /pools`.
 type ListPoolsResponse struct {
 	// The pools.
@@ -993,6 +1090,12 @@ type ListTemplatesResponse struct {
 	Items []Template `json:"items"`
 	// Where the page stands.
 	Pagination PaginationInfo `json:"pagination"`
+}
+
+// ListTenantsResponse: answer of `GET /tenants`.
+type ListTenantsResponse struct {
+	// By name, without the built-in one.
+	Items []Tenant `json:"items"`
 }
 
 // ListVolumesResponse: answer of `GET /volumes`.
@@ -1075,6 +1178,14 @@ type NetworkRule struct {
 	Action PolicyAction `json:"action"`
 	// A name, `*.` and a name, an address or a range of addresses.
 	Target string `json:"target"`
+}
+
+// NewAPIKey: a key with its value, which is shown this once.
+type NewAPIKey struct {
+	// The rest of it.
+	Key APIKey `json:"key"`
+	// What clients send as `OPEN-SANDBOX-API-KEY`.
+	Value string `json:"value"`
 }
 
 // OssfsVolume: a bucket mounted with OSSFS.
@@ -1316,6 +1427,12 @@ type ReplaceFileContentItem struct {
 type ReplaceFileContentResult struct {
 	// How often it was found.
 	ReplacedCount int64 `json:"replacedCount"`
+}
+
+// RotateKeyRequest: `POST /keys/{keyId}/rotate`.
+type RotateKeyRequest struct {
+	// How long the old value is good; nothing is not at all. What is open with it ends either way.
+	GraceSeconds *int64 `json:"graceSeconds,omitempty"`
 }
 
 // RunCodeRequest: `POST /code`.
@@ -1575,6 +1692,16 @@ type TemplateStatus struct {
 	Message string `json:"message,omitempty"`
 	// How far it is.
 	Phase TemplatePhase `json:"phase"`
+}
+
+// Tenant: a tenant.
+type Tenant struct {
+	// When it was made, or the configuration was read.
+	CreatedAt time.Time `json:"createdAt"`
+	// Whether it stands in the server's configuration, where alone it can be changed.
+	IsConfigured bool `json:"isConfigured"`
+	// Its name.
+	Name string `json:"name"`
 }
 
 // UIDMode: how a session changes its user.

@@ -19,6 +19,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use jiff::Timestamp;
 use serde_json::Value;
 
+use crate::access::{Keys, Tenants};
 use crate::config::ConnectionConfig;
 use crate::connect::{Connect, READY_TIMEOUT};
 use crate::create::CreateSandbox;
@@ -104,6 +105,16 @@ impl Client {
     /// Extension: the images that the server keeps.
     pub fn images(&self) -> Images {
         Images::new(self.clone())
+    }
+
+    /// Extension: the API keys of the server.
+    pub fn keys(&self) -> Keys {
+        Keys::new(self.clone())
+    }
+
+    /// Extension: the tenants of the server.
+    pub fn tenants(&self) -> Tenants {
+        Tenants::new(self.clone())
     }
 
     /// Extension: the named volumes that the server keeps.

@@ -27,6 +27,7 @@
 #![forbid(unsafe_code)]
 #![deny(missing_docs)]
 
+mod access;
 mod client;
 mod code;
 mod commands;
@@ -50,6 +51,7 @@ mod transport;
 pub mod volume;
 mod wait;
 
+pub use access::{Keys, Tenants};
 pub use client::Client;
 pub use code::{Code, RunCode};
 pub use commands::{Commands, Logs, RunCommand};
@@ -82,8 +84,8 @@ pub use api::query::{
 /// The words of the protocol, as they go over the wire.
 pub mod wire {
     pub use api::{
-        diagnostics, egress, endpoint, event, exec, file_mode, id, inventory, metrics_event,
-        network_policy, pool, problem, quantity, query, resource, sandbox, secret, snapshot,
-        template, version, volume,
+        access, diagnostics, egress, endpoint, event, exec, file_mode, id, inventory,
+        metrics_event, network_policy, pool, problem, quantity, query, resource, sandbox, secret,
+        snapshot, template, version, volume,
     };
 }

@@ -16,6 +16,36 @@ export interface AllocationSummary {
   state?: AllocationState;
 }
 
+/** A key, without its value. */
+export interface ApiKey {
+  /** Of what its role may do, only this. */
+  actions?: KeyAction[] | null;
+  /** When it was made, or the configuration was read. */
+  createdAt: string;
+  /** When it ends. */
+  expiresAt?: string | null;
+  /** By which it is revoked and rotated. */
+  id: string;
+  /** Sandboxes of these images only are made with it. */
+  images?: string[];
+  /** Whether it stands in the server's configuration, where alone it can be changed. */
+  isConfigured: boolean;
+  /** Sandboxes with these labels only exist for it. */
+  labels?: Record<string, string>;
+  /** When it was last used; after a restart of the server, up to ten minutes before that. */
+  lastUsedAt?: string | null;
+  /** For the audit trail. */
+  name: string;
+  /** The id of the key from which it was made as a token. */
+  parent?: string | null;
+  /** What it may do. */
+  role: KeyRole;
+  /** This sandbox only exists for it. */
+  sandboxId?: string | null;
+  /** Whose sandboxes it is for. */
+  tenant: string;
+}
+
 /** Extension, answer of `PUT /directories/archive`. */
 export interface ArchiveResponse {
   /** Bytes of file content written. */
@@ -131,6 +161,27 @@ export interface CreateIsolatedSessionResponse {
   created_at: string;
   /** The session's id. */
   session_id: string;
+}
+
+/** `POST /keys`. */
+export interface CreateKeyRequest {
+  /** Of what its role may do, only this. */
+  actions?: KeyAction[] | null;
+  /** When it ends; nothing is when it is revoked. */
+  expiresAt?: string | null;
+  /**
+   * Sandboxes of these images only are made with it: references as requests have them, or the
+   * beginning of some with `*` behind it.
+   */
+  images?: string[];
+  /** Sandboxes with these labels only exist for it, and those that it makes get them. */
+  labels?: Record<string, string>;
+  /** For the audit trail; no two keys of a tenant share one. */
+  name: string;
+  /** What it may do. */
+  role: KeyRole;
+  /** Whose sandboxes it is for; nothing is the tenant of who asks. */
+  tenant?: string | null;
 }
 
 /** `POST /pools`. */
@@ -256,6 +307,22 @@ export interface CreateTemplateRequest {
   readiness?: TemplateReadiness | null;
   /** What its sandboxes may use. */
   resourceLimits?: Record<string, string> | null;
+}
+
+/** `POST /tenants`. */
+export interface CreateTenantRequest {
+  /** 1 to 40 characters of a-z, 0-9 and '-'. */
+  name: string;
+}
+
+/** `POST /tokens`. */
+export interface CreateTokenRequest {
+  /** For this only, of what the key may do. */
+  actions?: KeyAction[] | null;
+  /** For this sandbox only. */
+  sandboxId?: string | null;
+  /** How long it is good: an hour where nothing is said, a day at most. */
+  ttlSeconds?: number | null;
 }
 
 /** `POST /volumes`. */
@@ -811,6 +878,12 @@ export interface IsolatedWorkspace {
   path: string;
 }
 
+/** One kind of thing that holders of a key do. */
+export type KeyAction = "read" | "connect" | "create" | "change" | "images" | "audit" | "metrics" | "keys";
+
+/** What holders of a key may do. */
+export type KeyRole = "admin" | "operator" | "user" | "viewer";
+
 /** One event of `GET /events`. Its id is also the `id:` of its frame. */
 export interface LifecycleEvent {
   /** When. */
@@ -871,6 +944,12 @@ export interface ListIsolatedSessionsResponse {
   sessions: IsolatedSession[];
 }
 
+/** Answer of `GET /keys`. */
+export interface ListKeysResponse {
+  /** By tenant and name, then tokens. */
+  items: ApiKey[];
+}
+
 /** Answer of `GET /pools`. */
 export interface ListPoolsResponse {
   /** The pools. */
@@ -899,6 +978,12 @@ export interface ListTemplatesResponse {
   items: Template[];
   /** Where the page stands. */
   pagination: PaginationInfo;
+}
+
+/** Answer of `GET /tenants`. */
+export interface ListTenantsResponse {
+  /** By name, without the built-in one. */
+  items: Tenant[];
 }
 
 /** Answer of `GET /volumes`. */
@@ -986,6 +1071,14 @@ export interface NetworkRule {
   action: PolicyAction;
   /** A name, `*.` and a name, an address or a range of addresses. */
   target: string;
+}
+
+/** A key with its value, which is shown this once. */
+export interface NewApiKey {
+  /** The rest of it. */
+  key: ApiKey;
+  /** What clients send as `OPEN-SANDBOX-API-KEY`. */
+  value: string;
 }
 
 /** A bucket mounted with OSSFS. */
@@ -1268,6 +1361,12 @@ export interface ReplaceFileContentResult {
   replacedCount: number;
 }
 
+/** `POST /keys/{keyId}/rotate`. */
+export interface RotateKeyRequest {
+  /** How long the old value is good; nothing is not at all. What is open with it ends either way. */
+  graceSeconds?: number | null;
+}
+
 /** `POST /code`. */
 export interface RunCodeRequest {
   /** The code. */
@@ -1495,6 +1594,16 @@ export interface TemplateStatus {
   message?: string | null;
   /** How far it is. */
   phase: TemplatePhase;
+}
+
+/** A tenant. */
+export interface Tenant {
+  /** When it was made, or the configuration was read. */
+  createdAt: string;
+  /** Whether it stands in the server's configuration, where alone it can be changed. */
+  isConfigured: boolean;
+  /** Its name. */
+  name: string;
 }
 
 /** How a session changes its user. */

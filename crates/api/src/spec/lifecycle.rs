@@ -1,11 +1,16 @@
 //! The lifecycle contract. Every path stands at `/` and at `/v1`, except where one is named.
 
+mod access;
 mod edge;
 mod inventory;
 mod prepared;
 
 use super::document::{Frame, Schemas};
 use super::operation::{COUNT, Operation, POSITIVE, Shape};
+use crate::access::{
+    CreateKeyRequest, CreateTenantRequest, CreateTokenRequest, ListKeysResponse,
+    ListTenantsResponse, NewApiKey, RotateKeyRequest,
+};
 use crate::diagnostics::{DiagnosticContent, LogEvent};
 use crate::endpoint::Endpoint;
 use crate::error::ErrorBody;
@@ -79,7 +84,14 @@ pub(super) fn frame() -> Frame {
             .with::<ImportImagesResponse>()
             .with::<PruneImagesResponse>()
             .with::<ListVolumesResponse>()
-            .with::<CreateVolumeRequest>(),
+            .with::<CreateVolumeRequest>()
+            .with::<CreateKeyRequest>()
+            .with::<NewApiKey>()
+            .with::<ListKeysResponse>()
+            .with::<RotateKeyRequest>()
+            .with::<CreateTokenRequest>()
+            .with::<CreateTenantRequest>()
+            .with::<ListTenantsResponse>(),
     }
 }
 
@@ -95,6 +107,8 @@ pub(super) fn operations() -> Vec<Operation> {
     operations.extend(inventory::images());
     operations.extend(inventory::archives());
     operations.extend(inventory::volumes());
+    operations.extend(access::keys());
+    operations.extend(access::tenants());
     let guarded = |operation: Operation| {
         operation
             .header(

@@ -3,6 +3,7 @@
 //! Commands and options of the published `osb` 1.1.1 keep their names; what is added stands
 //! beside them. Says what there is, not what it does.
 
+pub mod access;
 pub mod docker;
 pub mod exec;
 pub mod file;
@@ -174,6 +175,12 @@ pub enum Command {
     Image(local::Image),
     /// The named volumes that the server keeps.
     Volume(local::Volume),
+    /// Who may use the server: API keys and tokens.
+    #[command(subcommand)]
+    Key(access::Key),
+    /// Teams on one server, each of which sees its own sandboxes alone.
+    #[command(subcommand)]
+    Tenant(access::Tenant),
     /// Settings of the command line.
     #[command(subcommand)]
     Config(local::Config),

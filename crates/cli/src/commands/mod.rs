@@ -1,6 +1,7 @@
 //! What each command does. Every function gets the application and its arguments, prints its
 //! results, and returns the exit code.
 
+mod access;
 mod bench;
 mod code;
 mod command;
@@ -82,6 +83,8 @@ pub(crate) async fn run(app: App, command: Command) -> Outcome {
         Command::Devops(args) => diagnostics::devops(app, args).await,
         Command::Image(args) => until_interrupted(inventory::image(app, args)).await,
         Command::Volume(args) => inventory::volume(app, args).await,
+        Command::Key(args) => access::key(app, args).await,
+        Command::Tenant(args) => access::tenant(app, args).await,
         Command::Config(args) => config::run(app, args),
         Command::Skills(args) => skills::run(app, &args),
         Command::Bench(args) => bench::run(app, &args).await,

@@ -6,11 +6,15 @@ use std::time::Duration;
 
 use api::id::{SandboxId, SnapshotId};
 use async_trait::async_trait;
+use jiff::Timestamp;
 
+use crate::caller::Tenant;
 use crate::ended::{ENDED_MAX, EndedRecord};
 use crate::event::{AuditEntry, AuditQuery, Event, EventId};
+use crate::keys::ApiKey;
 use crate::sandbox::Snapshot;
 use crate::store::{Batch, BatchOutcome, Contents, Error, KeyRecord, SandboxRecord, Write};
+use crate::tenants::TenantRecord;
 
 /// A store for tests. Clones share it.
 #[derive(Clone, Default)]
@@ -42,6 +46,8 @@ struct Held {
     events: VecDeque<Event>,
     audit: VecDeque<AuditEntry>,
     ended: VecDeque<EndedRecord>,
+    api_keys: BTreeMap<Arc<str>, ApiKey>,
+    tenants: BTreeMap<Tenant, TenantRecord>,
     last_event: EventId,
     last_audit: i64,
     faults: VecDeque<StoreFault>,
@@ -158,6 +164,28 @@ impl Held {
                 let surplus = self.ended.len().saturating_sub(ENDED_MAX as usize);
                 self.ended.drain(..surplus);
             }
+            Write::PutApiKey(key) => {
+                let last_used_at = self.api_keys.get(&key.id).and_then(|it| it.last_used_at);
+                let id = Arc::clone(&key.id);
+                let key = (*key).clone();
+                self.api_keys.insert(
+                    id,
+                    ApiKey {
+                        last_used_at,
+                        ..key
+                    },
+                );
+            }
+            Write::TouchApiKey { id, at } => {
+                if let Some(key) = self.api_keys.get_mut(&id) {
+                    key.last_used_at = Timestamp::from_second(at).ok();
+                }
+            }
+            Write::RemoveApiKey(id) => drop(self.api_keys.remove(&id)),
+            Write::PutTenant(record) => {
+                self.tenants.insert(record.name.clone(), (*record).clone());
+            }
+            Write::RemoveTenant(name) => drop(self.tenants.remove(&name)),
             Write::Settle => self.is_settled = true,
             Write::Prune {
                 keys_before,
@@ -205,6 +233,8 @@ impl crate::store::Store for Store {
                 .collect::<Result<_, _>>()?,
             snapshots: held.snapshots.values().cloned().collect(),
             ended: held.ended.iter().map(|it| it.ended.clone()).collect(),
+            api_keys: held.api_keys.values().cloned().collect(),
+            tenants: held.tenants.values().cloned().collect(),
             last_event: held.last_event,
         })
     }
@@ -271,7 +301,8 @@ impl crate::store::Store for Store {
     async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, Error> {
         let held = self.lock();
         let wanted = |entry: &&AuditEntry| {
-            query.before.is_none_or(|before| entry.id < before)
+            entry.tenant == query.tenant
+                && query.before.is_none_or(|before| entry.id < before)
                 && query
                     .target
                     .as_ref()

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use tokio::sync::watch;
 
+use crate::caller::Tenant;
 use crate::error::Error;
 use crate::machine::MachineState;
 use crate::metadata::{Asked, Metadata, Patch};
@@ -33,6 +34,11 @@ impl Published {
     /// As it is to be recorded.
     pub(super) fn record(&self) -> &Sandbox {
         &self.sandbox
+    }
+
+    /// Whose it is, which never changes.
+    pub(super) fn tenant(&self) -> Tenant {
+        self.sandbox.tenant.clone()
     }
 
     /// As clients see it.

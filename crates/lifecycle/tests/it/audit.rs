@@ -12,6 +12,7 @@ use crate::{World, local};
 
 fn asked(action: &str) -> AuditContext {
     AuditContext::new(AuditEntry {
+        tenant: lifecycle::Tenant::default(),
         id: 0,
         at: Timestamp::UNIX_EPOCH,
         actor: "somebody".to_owned(),

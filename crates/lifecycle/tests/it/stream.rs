@@ -107,6 +107,7 @@ async fn the_audit_trail_is_kept_and_read_page_by_page() {
     let world = World::new().await;
     for n in 0..5 {
         let entry = AuditEntry {
+            tenant: lifecycle::Tenant::default(),
             id: 0,
             at: EPOCH,
             actor: if n % 2 == 0 { "ann" } else { "bob" }.to_owned(),

@@ -3,8 +3,23 @@
 use api::quantity::{ParseQuantityError, Quantity};
 use daemon::config::Problems;
 
-use super::{Config, StoreKind};
+use super::{Config, StoreKind, Tenants};
 use crate::backends;
+
+/// Where tenants come from, if not from the API alone.
+pub(super) const PROVIDER_FILE: &str = "file";
+
+pub(super) fn tenants(tenants: &Tenants, problems: &mut Problems) {
+    match (tenants.provider.as_str(), &tenants.path) {
+        ("", _) => {}
+        (PROVIDER_FILE, Some(_)) => {}
+        (PROVIDER_FILE, None) => problems
+            .add("tenants.provider = \"file\" needs tenants.path (or SANDBOX_TENANTS_CONFIG_PATH)"),
+        (other, _) => problems.add(format!(
+            "tenants.provider must be \"file\" or empty, not {other:?}"
+        )),
+    }
+}
 
 pub(super) fn runtime(config: &Config, problems: &mut Problems) {
     if backends::find(config.runtime.kind).is_none() {

@@ -176,12 +176,12 @@ redis.enabled = false
     let read = problems(config, &[]).unwrap();
     assert_eq!((read.docker.pids_limit, read.server.port), (10, 8090));
     let problem = problems(
-        "[tenants]\nprovider = 'file'\n[renew_intent]\nredis.enabled = true\n",
+        "[tenants]\nendpoint = 'x'\n[renew_intent]\nredis.enabled = true\n",
         &[],
     )
     .unwrap_err();
     for expected in [
-        "FILE line 1: tenants is not supported: there is one tenant",
+        "FILE line 2: tenants.endpoint is not supported: tenants are not asked for",
         "FILE line 4: renew_intent.redis.enabled is not supported: renewals are kept",
     ] {
         assert!(problem.contains(expected), "{expected} not in {problem}");

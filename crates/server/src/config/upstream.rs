@@ -30,7 +30,8 @@ const fn only(path: &'static str, value: &'static str, why: &'static str) -> Wit
 const NO_THREADS: &str = "there is no thread pool and no choice of event loop to tune";
 const NO_LOG_FILES: &str =
     "logs go to standard error; let systemd or your container engine keep and rotate them";
-const NO_TENANTS: &str = "there is one tenant; give each user a named key in server.api_keys";
+const NO_TENANT_SERVICE: &str =
+    "tenants are not asked for from another server; list them in a file, or make them by API";
 const NO_REDIS: &str = "renewals are kept in the store; no Redis is needed";
 const NO_CLUSTER: &str = "there is no Kubernetes backend yet";
 const NO_EGRESS: &str = "rules are enforced outside the sandbox by this server's own gate; there is no sidecar to set up";
@@ -52,7 +53,11 @@ pub const WITHOUT_MEANING: &[WithoutMeaning] = &[
     unused("log.access_file_path", NO_LOG_FILES),
     unused("log.file_max_bytes", NO_LOG_FILES),
     unused("log.file_backup_count", NO_LOG_FILES),
-    refused("tenants", NO_TENANTS),
+    refused("tenants.endpoint", NO_TENANT_SERVICE),
+    refused("tenants.max_stale_seconds", NO_TENANT_SERVICE),
+    refused("tenants.timeout_seconds", NO_TENANT_SERVICE),
+    refused("tenants.auth_header", NO_TENANT_SERVICE),
+    refused("tenants.auth_token", NO_TENANT_SERVICE),
     only("renew_intent.redis.enabled", "false", NO_REDIS),
     unused("renew_intent.redis.dsn", NO_REDIS),
     unused("renew_intent.redis.queue_key", NO_REDIS),

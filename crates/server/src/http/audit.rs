@@ -8,8 +8,6 @@
 //! A change runs in a task of its own, so that a client that hangs up neither interrupts it nor
 //! keeps it out of the trail.
 
-use std::sync::Arc;
-
 use axum::extract::{FromRequestParts, RawPathParams, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -20,7 +18,6 @@ use proxy::{Peer, RequestId};
 
 use super::error::Answered;
 use super::{App, Error, address_of};
-use crate::access::Principal;
 
 /// What a change was made to, where the path does not tell: an extension of the response.
 #[derive(Debug, Clone)]
@@ -40,12 +37,9 @@ impl FromRequestParts<App> for CallerService {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Self, Self::Rejection> {
-        let principal = parts.extensions.get::<Principal>();
-        let caller = match principal {
-            Some(principal) => Caller::operator(Arc::clone(&principal.0)),
-            // Only a route without the guard has none, and none of those asks for a caller.
-            None => Caller::visitor(),
-        };
+        // Only a route without the guard has none, and none of those asks for a caller.
+        let caller = parts.extensions.get::<Caller>().cloned();
+        let caller = caller.unwrap_or_else(Caller::visitor);
         let caller = match parts.extensions.get::<PendingAudit>() {
             Some(pending) => caller.with_audit(pending.audit.clone()),
             None => caller,
@@ -134,12 +128,13 @@ fn told(kept: Result<(), lifecycle::Error>) {
 
 fn begin(request: &Request, path: &RawPathParams, action: &str) -> Option<AuditEntry> {
     let extensions = request.extensions();
-    let principal = extensions.get::<Principal>()?;
+    let caller = extensions.get::<Caller>()?;
     let remote = address_of(extensions.get::<Peer>()).map(|address| address.to_string());
     Some(AuditEntry {
         id: 0,
+        tenant: caller.tenant.clone(),
         at: jiff::Timestamp::now(),
-        actor: principal.0.to_string(),
+        actor: caller.name.to_string(),
         remote,
         action: action.to_owned(),
         target: path.iter().next().map(|(_, value)| value.to_owned()),

@@ -6,6 +6,7 @@
 
 pub(super) mod gateway;
 pub(super) mod readable;
+mod violation;
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use http::{HeaderValue, StatusCode, header};
 use lifecycle::backend::{self, ConnectError};
-use lifecycle::{Feature, State, Violation, store};
+use lifecycle::{Feature, State, store};
 use proxy::RequestId;
 
 use super::body;
@@ -126,7 +127,7 @@ impl From<lifecycle::Error> for Error {
     fn from(error: lifecycle::Error) -> Self {
         match error {
             lifecycle::Error::NotAdmitted(violations) => {
-                Self::body(violations.iter().map(problem).collect())
+                Self::body(violations.iter().map(violation::problem).collect())
             }
             error => Self::Lifecycle(error),
         }
@@ -234,7 +235,12 @@ fn of_lifecycle(error: &lifecycle::Error) -> Answer {
             Answer::new(status, code, message)
         }
         E::NotAdmitted(_) => Answer::new(400, Code::SandboxInvalidParameter, message),
-        E::Forbidden => Answer::new(403, Code::Forbidden, message),
+        E::Forbidden(_) => Answer::new(403, Code::Forbidden, message),
+        E::ApiKeyNotFound(_) => Answer::new(404, Code::KeyNotFound, message),
+        E::ApiKeyConflict(_) => Answer::new(409, Code::KeyConflict, message),
+        E::TenantNotFound(_) => Answer::new(404, Code::TenantNotFound, message),
+        E::TenantConflict(_) => Answer::new(409, Code::TenantConflict, message),
+        E::AccessInvalid { .. } => Answer::new(400, Code::SandboxInvalidParameter, message),
         E::Connect(error) => of_connect(error),
         E::Busy(_) => Answer::new(429, Code::RateLimited, message).retry(Duration::from_secs(1)),
         E::Backend(error) => of_backend(error),
@@ -256,37 +262,6 @@ fn unsupported(feature: Feature) -> (u16, ErrorCode) {
         | Feature::Platform
         | Feature::FromSnapshot
         | Feature::DamagedRecord => (400, ErrorCode::SandboxInvalidParameter),
-    }
-}
-
-/// A rule of the operator that a request to make a sandbox breaks, at the field that breaks it.
-fn problem(violation: &Violation) -> Problem {
-    use ErrorCode::{SandboxInvalidParameter, VolumeHostPathNotAllowed, VolumeUnsupportedBackend};
-    match violation {
-        Violation::LifetimeTooLong { asked, max } => Problem::with_code(
-            SandboxInvalidParameter,
-            "timeout",
-            format!(
-                "is {} seconds; this server allows at most {}",
-                asked.as_secs(),
-                max.as_secs()
-            ),
-        ),
-        Violation::HostPathNotAllowed { index } => Problem::with_code(
-            VolumeHostPathNotAllowed,
-            format!("volumes[{index}].host.path"),
-            "is not below a directory of storage.allowed_host_paths",
-        ),
-        Violation::StorageClass { index } => Problem::with_code(
-            VolumeUnsupportedBackend,
-            format!("volumes[{index}].pvc.storageClass"),
-            "this server has no storage classes; leave it out",
-        ),
-        Violation::ObjectStore { index } => Problem::with_code(
-            VolumeUnsupportedBackend,
-            format!("volumes[{index}].ossfs"),
-            "this server mounts host paths and named volumes only",
-        ),
     }
 }
 

@@ -136,6 +136,8 @@ fn audit_query(query: &str) -> Result<AuditQuery, Error> {
     let before = query.number("before", 0..=i64::MAX as u64, &mut problems);
     problems.into_result(()).map_err(Error::query)?;
     Ok(AuditQuery {
+        // The control plane reads that of the caller.
+        tenant: lifecycle::Tenant::default(),
         target: query.first("resource").map(str::to_owned),
         actor: query.first("actor").map(str::to_owned),
         before: before.and_then(|id| i64::try_from(id).ok()),

@@ -3,12 +3,15 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use axum::body::{Body, HttpBody as _};
 use axum::extract::{MatchedPath, Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use futures_util::StreamExt as _;
 use http::Method;
 use http::header::{self, HeaderMap, HeaderValue};
 use http::uri::Authority;
+use lifecycle::Caller;
 use proxy::{ConnectionPermit, Peer};
 use tokio::time::Instant;
 
@@ -80,12 +83,12 @@ pub(super) async fn authenticate(
     let permit = extensions.get::<ConnectionPermit>().cloned();
     let matched = request.extensions().get::<MatchedPath>().cloned();
     let mut response = match app.0.keys.check(api_key(request.headers()), from) {
-        Ok(principal) => {
+        Ok(caller) => {
             if let Some(permit) = permit {
                 permit.mark_known();
             }
-            request.extensions_mut().insert(principal);
-            next.run(request).await
+            request.extensions_mut().insert(caller.clone());
+            while_allowed(next.run(request).await, caller)
         }
         Err(denied) => {
             app.0.metrics.denied();
@@ -99,6 +102,31 @@ pub(super) async fn authenticate(
         response.extensions_mut().insert(matched);
     }
     response
+}
+
+/// Why a response without an end of its own breaks off.
+#[derive(Debug, thiserror::Error)]
+#[error("the API key of this request has ended")]
+struct KeyEnded;
+
+/// Lets a response that has no known end break off when its caller may not do anything any more.
+fn while_allowed(response: Response, caller: Caller) -> Response {
+    if caller.key.is_none() || response.body().size_hint().exact().is_some() {
+        return response;
+    }
+    response.map(|body| {
+        let ended = Box::pin(async move { caller.ended().await });
+        let state = Some((body.into_data_stream(), ended));
+        let pieces = futures_util::stream::unfold(state, |state| async move {
+            let (mut pieces, mut ended) = state?;
+            tokio::select! {
+                biased;
+                () = &mut ended => Some((Err(axum::Error::new(KeyEnded)), None)),
+                piece = pieces.next() => Some((piece?, Some((pieces, ended)))),
+            }
+        });
+        Body::from_stream(pieces)
+    })
 }
 
 /// Refuses requests beyond the number the operator allows in flight at once.

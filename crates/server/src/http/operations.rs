@@ -12,6 +12,7 @@ use axum::response::{IntoResponse as _, Response};
 use http::{HeaderMap, StatusCode, header};
 use lifecycle::{Caller, SandboxFilter};
 
+use super::audit::CallerService;
 use super::extract::Whole;
 use super::{App, Error};
 use crate::metrics::Metrics;
@@ -58,8 +59,12 @@ pub(super) async fn version(State(app): State<App>) -> Json<Version> {
 }
 
 /// `GET /metrics`
-pub(super) async fn metrics(State(app): State<App>) -> Response {
-    app.metrics().page()
+pub(super) async fn metrics(
+    State(app): State<App>,
+    CallerService(service): CallerService,
+) -> Result<Response, Error> {
+    service.may_read_metrics()?;
+    Ok(app.metrics().page())
 }
 
 impl App {

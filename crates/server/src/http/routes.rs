@@ -15,8 +15,8 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use http::Method;
 
 use super::{
-    App, audit, diagnostics, docs, endpoints, events, images, operations, sandboxes, snapshots,
-    unsupported, volumes,
+    App, audit, diagnostics, docs, endpoints, events, images, keys, operations, sandboxes,
+    snapshots, tenants, unsupported, volumes,
 };
 
 /// The routes of the contract, but for those into sandboxes, which the proxy carries.
@@ -101,6 +101,15 @@ fn handlers() -> HashMap<&'static str, Handle> {
         ("listVolumes", to(volumes::list)),
         ("createVolume", to(volumes::create)),
         ("deleteVolume", to(volumes::remove)),
+        ("listKeys", to(keys::list)),
+        ("createKey", to(keys::create)),
+        ("deleteKey", to(keys::revoke)),
+        ("rotateKey", to(keys::rotate)),
+        ("createToken", to(keys::token)),
+        ("listTenants", to(tenants::list)),
+        ("createTenant", to(tenants::create)),
+        ("getTenant", to(tenants::get)),
+        ("deleteTenant", to(tenants::remove)),
         ("watchEvents", to(events::stream)),
         ("listAuditEvents", to(events::audit)),
         ("followSandboxLogs", to(diagnostics::follow)),

@@ -14,7 +14,7 @@ use api::sandbox::{
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use http::{HeaderMap, StatusCode, header};
-use lifecycle::{Page, Sandbox, SandboxFilter, Service};
+use lifecycle::{Page, Right, Sandbox, SandboxFilter, Service};
 
 use super::audit::{self, CallerService};
 use super::extract::{OfSandbox, RawQuery, Whole};
@@ -46,6 +46,7 @@ pub(super) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Json<ListSandboxesResponse>, Error> {
     let query = ListSandboxesQuery::parse(&query).map_err(Error::query)?;
+    service.require(Right::Read)?;
     let page = find(&service, &query);
     let pagination = wire::pagination(&page);
     let items = page

@@ -6,7 +6,7 @@ use api::snapshot::{CreateSnapshotRequest, ListSnapshotsResponse};
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use http::{StatusCode, header};
-use lifecycle::{Page, SnapshotFilter};
+use lifecycle::{Page, Right, SnapshotFilter};
 
 use super::audit::{self, CallerService};
 use super::extract::{OfSandbox, OfSnapshot, RawQuery, Whole};
@@ -34,6 +34,7 @@ pub(super) async fn list(
     RawQuery(query): RawQuery,
 ) -> Result<Json<ListSnapshotsResponse>, Error> {
     let query = ListSnapshotsQuery::parse(&query).map_err(Error::query)?;
+    service.require(Right::Read)?;
     let number = u32::try_from(query.page.number).unwrap_or(u32::MAX);
     let size = u32::try_from(query.page.size).unwrap_or(u32::MAX);
     let page = match filter(query) {

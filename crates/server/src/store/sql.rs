@@ -42,12 +42,12 @@ pub(super) const PRUNE_EVENTS: &str =
     "DELETE FROM events WHERE id <= (SELECT MAX(id) FROM events) - $1";
 
 pub(super) const APPEND_AUDIT: &str =
-    "INSERT INTO audit (at, actor, target, document) VALUES ($1, $2, $3, $4)";
+    "INSERT INTO audit (at, tenant, actor, target, document) VALUES ($1, $2, $3, $4, $5)";
 pub(super) const AUDIT: &str = "SELECT id, document FROM audit \
-     WHERE (CAST($1 AS TEXT) IS NULL OR target = $1) AND (CAST($2 AS TEXT) IS NULL OR actor = $2) AND id < $3 \
-     ORDER BY id DESC LIMIT $4";
-pub(super) const AMEND_AUDIT: &str = "UPDATE audit SET document = $3 WHERE id = \
-     (SELECT MAX(id) FROM audit WHERE target = $1 AND actor = $2)";
+     WHERE tenant = $1 AND (CAST($2 AS TEXT) IS NULL OR target = $2) \
+     AND (CAST($3 AS TEXT) IS NULL OR actor = $3) AND id < $4 ORDER BY id DESC LIMIT $5";
+pub(super) const AMEND_AUDIT: &str = "UPDATE audit SET document = $4 WHERE id = \
+     (SELECT MAX(id) FROM audit WHERE target = $1 AND actor = $2 AND tenant = $3)";
 pub(super) const PUT_ENDED: &str =
     "INSERT INTO ended (sandbox_id, ended_at, summary, document) VALUES ($1, $2, $3, $4)";
 pub(super) const LIMIT_ENDED: &str =
@@ -59,6 +59,17 @@ pub(super) const ALL_ENDED: &str = "SELECT summary FROM ended ORDER BY number";
 pub(super) const PRUNE_ENDED: &str = "DELETE FROM ended WHERE ended_at < $1";
 pub(super) const PRUNE_AUDIT: &str =
     "DELETE FROM audit WHERE id <= (SELECT MAX(id) FROM audit) - $1";
+
+pub(super) const PUT_API_KEY: &str = "INSERT INTO api_keys (id, document) VALUES ($1, $2) \
+     ON CONFLICT (id) DO UPDATE SET document = excluded.document";
+pub(super) const TOUCH_API_KEY: &str = "UPDATE api_keys SET last_used_at = $2 WHERE id = $1";
+pub(super) const REMOVE_API_KEY: &str = "DELETE FROM api_keys WHERE id = $1";
+pub(super) const ALL_API_KEYS: &str = "SELECT last_used_at, document FROM api_keys ORDER BY id";
+
+pub(super) const PUT_TENANT: &str = "INSERT INTO tenants (name, document) VALUES ($1, $2) \
+     ON CONFLICT (name) DO UPDATE SET document = excluded.document";
+pub(super) const REMOVE_TENANT: &str = "DELETE FROM tenants WHERE name = $1";
+pub(super) const ALL_TENANTS: &str = "SELECT document FROM tenants ORDER BY name";
 
 pub(super) const GET_META: &str = "SELECT value FROM meta WHERE name = $1";
 pub(super) const PUT_META: &str = "INSERT INTO meta (name, value) VALUES ($1, $2) \
@@ -102,6 +113,20 @@ macro_rules! sql_store {
                 let rows = sqlx::query_scalar(statement).fetch_all(&self.pool).await;
                 let rows: Vec<String> = rows.map_err(|e| $fail(self, "read its records", &e))?;
                 rows.iter().map(|text| self.parse(text)).collect()
+            }
+
+            async fn api_keys(&self) -> Result<Vec<ApiKey>, Error> {
+                let rows = sqlx::query_as(sql::ALL_API_KEYS)
+                    .fetch_all(&self.pool)
+                    .await;
+                let rows: Vec<(Option<i64>, String)> =
+                    rows.map_err(|e| $fail(self, "read its keys", &e))?;
+                let read = |(used, text): (Option<i64>, String)| {
+                    let mut key: ApiKey = self.parse(&text)?;
+                    key.last_used_at = used.and_then(|at| Timestamp::from_second(at).ok());
+                    Ok(key)
+                };
+                rows.into_iter().map(read).collect()
             }
 
             fn event(&self, (id, text): (i64, String)) -> Result<Event, Error> {
@@ -224,6 +249,7 @@ macro_rules! sql_store {
                 Write::AppendAudit(entry) => {
                     sqlx::query(sql::APPEND_AUDIT)
                         .bind(sql::micros(entry.at))
+                        .bind(entry.tenant.as_str())
                         .bind(&entry.actor)
                         .bind(&entry.target)
                         .bind(serde_json::to_string(entry).map_err(encode)?)
@@ -234,6 +260,7 @@ macro_rules! sql_store {
                     sqlx::query(sql::AMEND_AUDIT)
                         .bind(&entry.target)
                         .bind(&entry.actor)
+                        .bind(entry.tenant.as_str())
                         .bind(serde_json::to_string(entry).map_err(encode)?)
                         .execute(connection)
                         .await?;
@@ -253,6 +280,11 @@ macro_rules! sql_store {
                     )
                     .await?;
                 }
+                Write::PutApiKey(_)
+                | Write::TouchApiKey { .. }
+                | Write::RemoveApiKey(_)
+                | Write::PutTenant(_)
+                | Write::RemoveTenant(_) => put_access(connection, write).await?,
                 Write::Settle => {
                     let row = sqlx::query(sql::PUT_META).bind(sql::SETTLED).bind("yes");
                     row.execute(connection).await?;
@@ -271,6 +303,26 @@ macro_rules! sql_store {
                 }
             }
             Ok(())
+        }
+
+        /// Writes keys and tenants.
+        async fn put_access(connection: &mut Connection, write: &Write) -> Result<(), sqlx::Error> {
+            let encode = |error: serde_json::Error| sqlx::Error::Encode(error.into());
+            let query = match write {
+                Write::PutApiKey(key) => sqlx::query(sql::PUT_API_KEY)
+                    .bind(key.id.as_ref())
+                    .bind(serde_json::to_string(&**key).map_err(encode)?),
+                Write::TouchApiKey { id, at } => {
+                    sqlx::query(sql::TOUCH_API_KEY).bind(id.as_ref()).bind(*at)
+                }
+                Write::RemoveApiKey(id) => sqlx::query(sql::REMOVE_API_KEY).bind(id.as_ref()),
+                Write::PutTenant(record) => sqlx::query(sql::PUT_TENANT)
+                    .bind(record.name.as_str())
+                    .bind(serde_json::to_string(&**record).map_err(encode)?),
+                Write::RemoveTenant(name) => sqlx::query(sql::REMOVE_TENANT).bind(name.as_str()),
+                _ => return Ok(()),
+            };
+            query.execute(connection).await.map(drop)
         }
 
         /// Runs a statement with one parameter.
@@ -303,6 +355,8 @@ macro_rules! sql_store {
                     sandboxes: self.documents(sql::ALL_SANDBOXES).await?,
                     snapshots: self.documents(sql::ALL_SNAPSHOTS).await?,
                     ended: self.documents(sql::ALL_ENDED).await?,
+                    api_keys: self.api_keys().await?,
+                    tenants: self.documents(sql::ALL_TENANTS).await?,
                     last_event: newest.unwrap_or(0),
                 })
             }
@@ -366,6 +420,7 @@ macro_rules! sql_store {
 
             async fn audit(&self, query: &AuditQuery) -> Result<Vec<AuditEntry>, Error> {
                 let rows: Vec<(i64, String)> = sqlx::query_as(sql::AUDIT)
+                    .bind(query.tenant.as_str())
                     .bind(&query.target)
                     .bind(&query.actor)
                     .bind(query.before.unwrap_or(i64::MAX))

@@ -16,6 +16,7 @@ use std::time::Duration;
 
 use api::id::SandboxId;
 use jiff::Timestamp;
+use lifecycle::ApiKey;
 use lifecycle::event::{AuditEntry, AuditQuery, Event, EventId};
 use lifecycle::store::{Batch, BatchOutcome, Contents, Error, KeyRecord, Write};
 use sqlx::Connection as _;
@@ -73,6 +74,12 @@ const MIGRATIONS: &[&str] = &[
     );
     CREATE INDEX ended_by_sandbox ON ended (sandbox_id);
     CREATE INDEX ended_by_end ON ended (ended_at);
+    ",
+    "
+    CREATE TABLE tenants (name TEXT PRIMARY KEY, document TEXT NOT NULL);
+    CREATE TABLE api_keys (id TEXT PRIMARY KEY, last_used_at BIGINT, document TEXT NOT NULL);
+    ALTER TABLE audit ADD COLUMN tenant TEXT NOT NULL DEFAULT 'default';
+    CREATE INDEX audit_by_tenant ON audit (tenant, id);
     ",
 ];
 

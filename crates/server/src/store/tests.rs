@@ -43,6 +43,7 @@ pub(super) async fn record(metadata: &str) -> Arc<SandboxRecord> {
 
 pub(super) fn event(record: &SandboxRecord, message: &str) -> Event {
     Event {
+        tenant: lifecycle::Tenant::default(),
         id: 0,
         at: NOW,
         kind: EventKind::StateChanged,

@@ -11,6 +11,7 @@ __all__ = [
     "AllocationMode",
     "AllocationState",
     "AllocationSummary",
+    "ApiKey",
     "ArchiveResponse",
     "AuditEvent",
     "AuditOutcome",
@@ -20,6 +21,7 @@ __all__ = [
     "ContextRef",
     "CreateIsolatedSessionRequest",
     "CreateIsolatedSessionResponse",
+    "CreateKeyRequest",
     "CreatePoolRequest",
     "CreatePtyRequest",
     "CreatePtyResponse",
@@ -29,6 +31,8 @@ __all__ = [
     "CreateSessionResponse",
     "CreateSnapshotRequest",
     "CreateTemplateRequest",
+    "CreateTenantRequest",
+    "CreateTokenRequest",
     "CreateVolumeRequest",
     "Credential",
     "CredentialAuth",
@@ -85,16 +89,20 @@ __all__ = [
     "IsolatedSession",
     "IsolatedSessionStatus",
     "IsolatedWorkspace",
+    "KeyAction",
+    "KeyRole",
     "LifecycleEvent",
     "LifecycleEventKind",
     "LifecycleHook",
     "ListAuditEventsResponse",
     "ListImagesResponse",
     "ListIsolatedSessionsResponse",
+    "ListKeysResponse",
     "ListPoolsResponse",
     "ListSandboxesResponse",
     "ListSnapshotsResponse",
     "ListTemplatesResponse",
+    "ListTenantsResponse",
     "ListVolumesResponse",
     "LogEvent",
     "Metrics",
@@ -103,6 +111,7 @@ __all__ = [
     "NamedVolume",
     "NetworkPolicy",
     "NetworkRule",
+    "NewApiKey",
     "OssfsVolume",
     "PaginationInfo",
     "PeriodicLifecycleHook",
@@ -125,6 +134,7 @@ __all__ = [
     "RenewSandboxExpirationResponse",
     "ReplaceFileContentItem",
     "ReplaceFileContentResult",
+    "RotateKeyRequest",
     "RunCodeRequest",
     "RunCommandRequest",
     "RunInSessionRequest",
@@ -143,6 +153,7 @@ __all__ = [
     "TemplatePhase",
     "TemplateReadiness",
     "TemplateStatus",
+    "Tenant",
     "UidMode",
     "UpdatePoolRequest",
     "ValidationError",
@@ -198,6 +209,12 @@ IsolatedProfile = Literal["strict", "balanced"]
 # What a session is doing.
 IsolatedSessionStatus = Literal["active", "dead", "destroyed"]
 
+# One kind of thing that holders of a key do.
+KeyAction = Literal["read", "connect", "create", "change", "images", "audit", "metrics", "keys"]
+
+# What holders of a key may do.
+KeyRole = Literal["admin", "operator", "user", "viewer"]
+
 # `sandbox.created` `sandbox.state` `sandbox.renewed` `sandbox.metadata` `sandbox.oom`
 # `sandbox.deleted` `snapshot.state` `snapshot.deleted` `gap` are the known values; later versions
 # may add others.
@@ -246,6 +263,40 @@ class AllocationSummary(Wire):
         ("pool_ref", "poolRef", None, True),
         ("mode", "mode", None, False),
         ("state", "state", None, False),
+    )
+
+
+class ApiKey(Wire):
+    """A key, without its value."""
+
+    created_at: datetime  # When it was made, or the configuration was read.
+    id: str  # By which it is revoked and rotated.
+    is_configured: bool  # Whether it stands in the server's configuration, where alone it can be changed.
+    name: str  # For the audit trail.
+    role: KeyRole  # What it may do.
+    tenant: str  # Whose sandboxes it is for.
+    actions: list[KeyAction] | None = None  # Of what its role may do, only this.
+    expires_at: datetime | None = None  # When it ends.
+    images: list[str] | None = None  # Sandboxes of these images only are made with it.
+    labels: dict[str, str] | None = None  # Sandboxes with these labels only exist for it.
+    last_used_at: datetime | None = None  # When it was last used; after a restart of the server, up to ten minutes before that.
+    parent: str | None = None  # The id of the key from which it was made as a token.
+    sandbox_id: str | None = None  # This sandbox only exists for it.
+
+    _fields = (
+        ("created_at", "createdAt", "time", True),
+        ("id", "id", None, True),
+        ("is_configured", "isConfigured", None, True),
+        ("name", "name", None, True),
+        ("role", "role", None, True),
+        ("tenant", "tenant", None, True),
+        ("actions", "actions", None, False),
+        ("expires_at", "expiresAt", "time", False),
+        ("images", "images", None, False),
+        ("labels", "labels", None, False),
+        ("last_used_at", "lastUsedAt", "time", False),
+        ("parent", "parent", None, False),
+        ("sandbox_id", "sandboxId", None, False),
     )
 
 
@@ -392,6 +443,28 @@ class CreateIsolatedSessionResponse(Wire):
     _fields = (
         ("created_at", "created_at", "time", True),
         ("session_id", "session_id", None, True),
+    )
+
+
+class CreateKeyRequest(Wire):
+    """`POST /keys`."""
+
+    name: str  # For the audit trail; no two keys of a tenant share one.
+    role: KeyRole  # What it may do.
+    actions: list[KeyAction] | None = None  # Of what its role may do, only this.
+    expires_at: datetime | None = None  # When it ends; nothing is when it is revoked.
+    images: list[str] | None = None  # Sandboxes of these images only are made with it: references as requests have them, or the beginning of some with `*` behind it.
+    labels: dict[str, str] | None = None  # Sandboxes with these labels only exist for it, and those that it makes get them.
+    tenant: str | None = None  # Whose sandboxes it is for; nothing is the tenant of who asks.
+
+    _fields = (
+        ("name", "name", None, True),
+        ("role", "role", None, True),
+        ("actions", "actions", None, False),
+        ("expires_at", "expiresAt", "time", False),
+        ("images", "images", None, False),
+        ("labels", "labels", None, False),
+        ("tenant", "tenant", None, False),
     )
 
 
@@ -550,6 +623,30 @@ class CreateTemplateRequest(Wire):
         ("metadata", "metadata", None, False),
         ("readiness", "readiness", "TemplateReadiness", False),
         ("resource_limits", "resourceLimits", None, False),
+    )
+
+
+class CreateTenantRequest(Wire):
+    """`POST /tenants`."""
+
+    name: str  # 1 to 40 characters of a-z, 0-9 and '-'.
+
+    _fields = (
+        ("name", "name", None, True),
+    )
+
+
+class CreateTokenRequest(Wire):
+    """`POST /tokens`."""
+
+    actions: list[KeyAction] | None = None  # For this only, of what the key may do.
+    sandbox_id: str | None = None  # For this sandbox only.
+    ttl_seconds: int | None = None  # How long it is good: an hour where nothing is said, a day at most.
+
+    _fields = (
+        ("actions", "actions", None, False),
+        ("sandbox_id", "sandboxId", None, False),
+        ("ttl_seconds", "ttlSeconds", None, False),
     )
 
 
@@ -1289,6 +1386,16 @@ class ListIsolatedSessionsResponse(Wire):
     )
 
 
+class ListKeysResponse(Wire):
+    """Answer of `GET /keys`."""
+
+    items: list[ApiKey]  # By tenant and name, then tokens.
+
+    _fields = (
+        ("items", "items", "[ApiKey", True),
+    )
+
+
 class ListPoolsResponse(Wire):
     """Answer of `GET /pools`."""
 
@@ -1332,6 +1439,16 @@ class ListTemplatesResponse(Wire):
     _fields = (
         ("items", "items", "[Template", True),
         ("pagination", "pagination", "PaginationInfo", True),
+    )
+
+
+class ListTenantsResponse(Wire):
+    """Answer of `GET /tenants`."""
+
+    items: list[Tenant]  # By name, without the built-in one.
+
+    _fields = (
+        ("items", "items", "[Tenant", True),
     )
 
 
@@ -1434,6 +1551,18 @@ class NetworkRule(Wire):
     _fields = (
         ("action", "action", None, True),
         ("target", "target", None, True),
+    )
+
+
+class NewApiKey(Wire):
+    """A key with its value, which is shown this once."""
+
+    key: ApiKey  # The rest of it.
+    value: str  # What clients send as `OPEN-SANDBOX-API-KEY`.
+
+    _fields = (
+        ("key", "key", "ApiKey", True),
+        ("value", "value", None, True),
     )
 
 
@@ -1725,6 +1854,16 @@ class ReplaceFileContentResult(Wire):
     )
 
 
+class RotateKeyRequest(Wire):
+    """`POST /keys/{keyId}/rotate`."""
+
+    grace_seconds: int | None = None  # How long the old value is good; nothing is not at all. What is open with it ends either way.
+
+    _fields = (
+        ("grace_seconds", "graceSeconds", None, False),
+    )
+
+
 class RunCodeRequest(Wire):
     """`POST /code`."""
 
@@ -1986,6 +2125,20 @@ class TemplateStatus(Wire):
         ("phase", "phase", None, True),
         ("manifest_ref", "manifestRef", None, False),
         ("message", "message", None, False),
+    )
+
+
+class Tenant(Wire):
+    """A tenant."""
+
+    created_at: datetime  # When it was made, or the configuration was read.
+    is_configured: bool  # Whether it stands in the server's configuration, where alone it can be changed.
+    name: str  # Its name.
+
+    _fields = (
+        ("created_at", "createdAt", "time", True),
+        ("is_configured", "isConfigured", None, True),
+        ("name", "name", None, True),
     )
 
 

@@ -8,6 +8,7 @@
     reason = "a test program says which case failed, and why"
 )]
 
+mod access;
 mod code;
 mod commands;
 mod coverage;
@@ -56,6 +57,8 @@ const CASES: &[Case] = cases![
     lifecycle::extensions_of_the_server,
     inventory::images_come_and_go,
     inventory::volumes_come_and_go,
+    access::keys_and_tokens_come_and_go,
+    access::tenants_come_and_go,
     inventory::a_log_is_followed,
     lifecycle::a_create_that_cannot_work_leaves_nothing,
     commands::output_codes_and_signals,

@@ -81,7 +81,7 @@ fn of_gateway(error: &Error, message: String) -> Answer {
         Error::Ingress(ingress::Error::Lifecycle(error)) => {
             let answer = of_lifecycle(error);
             let status = match answer.status.as_u16() {
-                status @ (404 | 501 | 502 | 503) => status,
+                status @ (403 | 404 | 501 | 502 | 503) => status,
                 // Paused, ended, or not ready in time.
                 409 | 504 => 503,
                 _ => 502,

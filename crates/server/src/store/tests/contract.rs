@@ -6,7 +6,7 @@ use api::id::{SandboxId, SnapshotId};
 use jiff::SignedDuration;
 use lifecycle::event::{AuditEntry, AuditQuery};
 use lifecycle::store::{Batch, BatchOutcome, KeyRecord, Store, Write};
-use lifecycle::{ENDED_MAX, Ended, EndedRecord, Reason, Snapshot, SnapshotState};
+use lifecycle::{ApiKey, ENDED_MAX, Ended, EndedRecord, Reason, Snapshot, SnapshotState, Tenant};
 use secrecy::ExposeSecret;
 
 use super::server::PostgresServer;
@@ -51,6 +51,7 @@ async fn keeps_everything(store: &dyn Store) -> String {
     keys(store).await;
     events(store).await;
     audit(store).await;
+    keys_and_tenants(store).await;
     ended(store).await;
     write(store, vec![Write::Settle]).await;
     store.health().await.unwrap();
@@ -200,6 +201,7 @@ async fn events(store: &dyn Store) {
 async fn audit(store: &dyn Store) {
     let entry = |n: usize| AuditEntry {
         id: 0,
+        tenant: Tenant::default(),
         at: NOW,
         actor: ["ann", "bob"][n % 2].to_owned(),
         remote: Some("127.0.0.1".to_owned()),
@@ -215,6 +217,7 @@ async fn audit(store: &dyn Store) {
     )
     .await;
     let query = |target: Option<&str>, actor: Option<&str>, before, limit| AuditQuery {
+        tenant: Tenant::default(),
         target: target.map(str::to_owned),
         actor: actor.map(str::to_owned),
         before,
@@ -247,6 +250,71 @@ async fn audit(store: &dyn Store) {
     let of = store.audit(&query(Some("t2"), None, None, 9)).await;
     let outcomes: Vec<_> = of.unwrap().into_iter().map(|it| it.outcome).collect();
     assert_eq!(outcomes, ["FAILED", "ok"], "only the newest");
+    let other: Tenant = "other".parse().unwrap();
+    let theirs = AuditEntry {
+        tenant: other.clone(),
+        outcome: "THEIRS".to_owned(),
+        ..entry(5)
+    };
+    write(store, vec![Write::AmendAudit(theirs.clone())]).await;
+    write(store, vec![Write::AppendAudit(theirs)]).await;
+    let ours = store.audit(&query(Some("t2"), None, None, 9)).await;
+    let outcomes: Vec<_> = ours.unwrap().into_iter().map(|it| it.outcome).collect();
+    assert_eq!(outcomes, ["FAILED", "ok"], "another tenant's are not there");
+    let query = AuditQuery {
+        tenant: other,
+        ..query(None, None, None, 9)
+    };
+    assert_eq!(store.audit(&query).await.unwrap().len(), 1);
+}
+
+async fn keys_and_tenants(store: &dyn Store) {
+    let key = |name: &str| ApiKey {
+        id: "id".into(),
+        name: name.into(),
+        tenant: "other".parse().unwrap(),
+        role: lifecycle::Role::User,
+        scope: Arc::new(lifecycle::Scope {
+            images: vec!["python*".to_owned()],
+            ..lifecycle::Scope::default()
+        }),
+        hash: [7; 32],
+        previous: Some(lifecycle::PreviousHash {
+            hash: [8; 32],
+            until: NOW,
+        }),
+        created_at: NOW,
+        expires_at: Some(NOW),
+        parent: Some("parent".into()),
+        last_used_at: None,
+    };
+    let tenant = lifecycle::TenantRecord {
+        name: "other".parse().unwrap(),
+        created_at: NOW,
+        is_given: false,
+    };
+    let touch = |id: &str| Write::TouchApiKey {
+        id: id.into(),
+        at: NOW.as_second(),
+    };
+    let put = |name| Write::PutApiKey(Arc::new(key(name)));
+    let put_tenant = Write::PutTenant(Arc::new(tenant.clone()));
+    write(
+        store,
+        vec![put("old"), touch("id"), touch("no"), put_tenant],
+    )
+    .await;
+    write(store, vec![put("new")]).await;
+    let kept = store.load().await.unwrap();
+    let used = ApiKey {
+        last_used_at: jiff::Timestamp::from_second(NOW.as_second()).ok(),
+        ..key("new")
+    };
+    assert_eq!((kept.api_keys, kept.tenants), (vec![used], vec![tenant]));
+    let remove_tenant = Write::RemoveTenant("other".parse().unwrap());
+    write(store, vec![Write::RemoveApiKey("id".into()), remove_tenant]).await;
+    let kept = store.load().await.unwrap();
+    assert!(kept.api_keys.is_empty() && kept.tenants.is_empty());
 }
 
 async fn ended(store: &dyn Store) {
