@@ -90,6 +90,8 @@ pub enum Protection {
     ClosedDescriptors,
     /// The kernel lets nobody walk up out of what was mounted.
     KernelPaths,
+    /// What the kernel forbids everybody, or everybody unless the host's settings say otherwise.
+    KernelRules,
     /// The token that every command to execd needs.
     Token,
     /// The log of a sandbox is a pipe that execd reads, of which it keeps so much.

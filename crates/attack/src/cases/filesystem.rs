@@ -44,7 +44,7 @@ pub(super) const CASES: [Case; 46] = [
     plain("mknod_kmsg", "makes the device of the kernel's log", &[Capabilities, UserNamespace], READS_THE_HOST),
     plain("mknod_disk", "makes devices of the machine's disks", &[Capabilities, UserNamespace], READS_THE_HOST),
     plain("dev_absent", "looks for devices that no sandbox needs", &[MountNamespace], TAKES_THE_HOST),
-    plain("dev_fixed", "replaces, renames and marks devices that it has", &[DevReadOnly],
+    plain("dev_fixed", "replaces, renames and marks devices that it has", &[DevReadOnly, UserNamespace],
         "programs of the sandbox are given files for devices"),
     plain("cgroup_mount", "mounts control groups", &[Seccomp, Capabilities, MountNamespace], CHANGES_THE_HOST),
     plain("release_agent", "names a program that the host runs when a group is empty, as in CVE-2022-0492",

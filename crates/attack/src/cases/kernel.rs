@@ -83,7 +83,7 @@ pub(super) const CASES: [Case; 60] = [
     plain(
         "proc_sys_net",
         "writes settings of its network, which belong to its own root",
-        &[SysctlReadOnly],
+        &[SysctlReadOnly, Capabilities],
         "the sandbox forwards and answers packets as it likes",
     ),
     plain(
@@ -119,7 +119,7 @@ pub(super) const CASES: [Case; 60] = [
     plain(
         "proc_keys",
         "lists the keys that the kernel holds",
-        &[ProcMasks],
+        &[ProcMasks, UserNamespace],
         KNOWS_THE_HOST,
     ),
     plain(
@@ -234,7 +234,7 @@ pub(super) const CASES: [Case; 60] = [
     plain(
         "join_self",
         "joins a namespace that it is in",
-        &[Seccomp, Capabilities],
+        &[Seccomp, Capabilities, MountNamespace],
         TAKES_THE_HOST,
     ),
     plain(

@@ -3,7 +3,7 @@
 use super::{REACHES_INSIDE, TAKES_THE_HOST};
 use crate::case::{Case, plain};
 use crate::protection::Protection::{
-    Capabilities, EgressGate, Firewall, NetworkNamespace, Seccomp, UserNamespace,
+    Capabilities, EgressGate, Firewall, KernelRules, NetworkNamespace, Seccomp, UserNamespace,
 };
 use crate::scenes::{egress, neighbours, network};
 
@@ -50,37 +50,37 @@ pub(super) const CASES: [Case; 26] = [
     plain(
         "change_address",
         "gives itself another address",
-        &[Capabilities],
+        &[Capabilities, Seccomp],
         REACHES_INSIDE,
     ),
     plain(
         "change_link",
         "changes or removes its link to the host",
-        &[Capabilities],
+        &[Capabilities, Seccomp],
         OWN_RULES,
     ),
     plain(
         "change_route",
         "makes routes and rules of its own",
-        &[Capabilities],
+        &[Capabilities, Seccomp],
         OWN_RULES,
     ),
     plain(
         "change_neighbour",
         "says what hardware address its gateway has",
-        &[Capabilities],
+        &[Capabilities, Seccomp],
         OWN_RULES,
     ),
     plain(
         "traffic_control",
         "changes how its packets are queued, where the kernel has had many holes",
-        &[Capabilities],
+        &[Capabilities, Seccomp],
         TAKES_THE_HOST,
     ),
     plain(
         "new_link",
         "makes links of its own: bridges, tunnels, copies of its link",
-        &[Capabilities],
+        &[Capabilities, Seccomp],
         TAKES_THE_HOST,
     ),
     plain(
@@ -106,14 +106,14 @@ pub(super) const CASES: [Case; 26] = [
     plain(
         "source_route",
         "sends packets that name the way they want to go",
-        &[Firewall],
+        &[Firewall, KernelRules],
         REACHES_INSIDE,
     )
     .staged(|w| Box::pin(network::source_route(w))),
     plain(
         "forge_source",
         "sends from somebody else's address",
-        &[Firewall, Capabilities],
+        &[Firewall, Capabilities, KernelRules],
         REACHES_INSIDE,
     )
     .staged(|w| Box::pin(neighbours::forge_source(w))),

@@ -3,8 +3,8 @@
 use super::STARVES_THE_HOST;
 use crate::case::{Case, plain};
 use crate::protection::Protection::{
-    DefaultLimits, DiskLimit, LogLimit, MemoryLimit, NoArp, OpenFilesLimit, ProcessLimit,
-    ProcessorLimit, Removal, Seccomp, SharedMemoryLimit, SocketCount,
+    DefaultLimits, DiskLimit, KernelRules, LogLimit, MemoryLimit, NoArp, OpenFilesLimit,
+    ProcessLimit, ProcessorLimit, Removal, Seccomp, SharedMemoryLimit, SocketCount,
 };
 use crate::scenes::{bombs, resources};
 
@@ -102,7 +102,7 @@ pub(super) const CASES: [Case; 24] = [
     plain(
         "netlink_takeover",
         "answers its own requests for such sockets in the spawner's place",
-        &[Seccomp],
+        &[KernelRules],
         STARVES_THE_HOST,
     ),
     plain(

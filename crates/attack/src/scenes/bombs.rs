@@ -128,7 +128,7 @@ pub(crate) async fn threads(world: &World) -> Verdict {
 
 /// Told is what it may have, in thousandths of a processor.
 pub(crate) async fn processor(world: &World) -> Verdict {
-    const MILLIS: u64 = 200;
+    const MILLIS: u64 = 100;
     let setup = limited(Limits {
         cpu_millis: Some(MILLIS),
         ..Limits::default()
