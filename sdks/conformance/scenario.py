@@ -151,7 +151,7 @@ class Run:
 
     def call(self, step):
         arguments = filled(step.get("with", {}), self.variables)
-        handle = step.get("on") or ("client" if step["call"].startswith(("client.", "images.", "volumes.")) else "sandbox")
+        handle = step.get("on") or ("client" if step["call"].startswith(("client.", "images.", "volumes.", "keys.", "tenants.")) else "sandbox")
         if step["call"] in ("client.new", "config.load"):
             handle = None
         if "until" in step:

@@ -56,6 +56,10 @@ type EventsOptions struct {
 type Client struct {
 	// Images are those that the server keeps (extension).
 	Images *Images
+	// Keys are the API keys of the server (extension).
+	Keys *Keys
+	// Tenants are those of the server (extension).
+	Tenants *Tenants
 	// Volumes are the named ones that the server keeps (extension).
 	Volumes *Volumes
 	// Operator has templates, pools of the server, policies, diagnostics and the audit record.
@@ -79,6 +83,7 @@ func NewClient(config Config) (*Client, error) {
 	}
 	c.root = &target{config: &c.config, base: config.Domain, headers: headers}
 	c.server = &target{config: &c.config, base: config.Domain + "/v1", headers: headers}
+	c.Keys, c.Tenants = &Keys{c.server}, &Tenants{c.server}
 	c.Images, c.Volumes, c.Operator = &Images{c.server}, &Volumes{c.server}, &Operator{c.server, c.root}
 	return c, nil
 }

@@ -31,7 +31,7 @@ type Point struct {
 type Region struct{ X, Y, Width, Height int }
 
 // DesktopAction is something to do, made by [Move], [Click], [Press], [Release], [Drag], [Scroll], [TypeText],
-// [Keys] or [Wait]. Coordinates are those of the last picture, whatever its size was.
+// [PressKeys] or [Wait]. Coordinates are those of the last picture, whatever its size was.
 type DesktopAction map[string]any
 
 // MouseOptions say how a button is used; nil is the left one.
@@ -73,8 +73,10 @@ func Scroll(at *Point, down, right int) DesktopAction {
 // TypeText types text, in any script.
 func TypeText(text string) DesktopAction { return DesktopAction{"type": "type", "text": text} }
 
-// Keys presses keys together, such as "ctrl+shift+t".
-func Keys(combination string) DesktopAction { return DesktopAction{"type": "key", "keys": combination} }
+// PressKeys presses keys together, such as "ctrl+shift+t".
+func PressKeys(combination string) DesktopAction {
+	return DesktopAction{"type": "key", "keys": combination}
+}
 
 // Wait waits for a while.
 func Wait(time time.Duration) DesktopAction {

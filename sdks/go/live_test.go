@@ -121,7 +121,7 @@ func TestLiveDesktop(t *testing.T) {
 	equal(t, [2]int{shown.Width, shown.Height}, [2]int{64, 48})
 	// In the coordinates of a picture of half the size.
 	must(desktop.Screenshot(ctx, &PictureOptions{MaxEdge: 320}))
-	seen := must(desktop.ActAndSee(ctx, nil, Click(&Point{100, 100}, nil), TypeText("echo ünïcode >/tmp/typed"), Keys("Return")))
+	seen := must(desktop.ActAndSee(ctx, nil, Click(&Point{100, 100}, nil), TypeText("echo ünïcode >/tmp/typed"), PressKeys("Return")))
 	equal(t, must(png.DecodeConfig(bytes.NewReader(seen))).Width, 640)
 	// The middle of what that pixel of the picture shows.
 	equal(t, must(desktop.Info(ctx)).Cursor, Point{201, 201})

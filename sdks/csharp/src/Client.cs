@@ -74,6 +74,8 @@ namespace OpenSandbox
             _server = new Target(config, config.BaseUrl, headers);
             _root = new Target(config, config.RootUrl, headers);
             Images = new Images(_server);
+            Keys = new Keys(_server);
+            Tenants = new Tenants(_server);
             Volumes = new Volumes(_server);
             Operator = new Operator(_server, _root);
         }
@@ -83,6 +85,12 @@ namespace OpenSandbox
 
         /// <summary>Extension: the images that the server keeps.</summary>
         public Images Images { get; }
+
+        /// <summary>Extension: the API keys of the server.</summary>
+        public Keys Keys { get; }
+
+        /// <summary>Extension: the tenants of the server.</summary>
+        public Tenants Tenants { get; }
 
         /// <summary>Extension: the named volumes that the server keeps.</summary>
         public Volumes Volumes { get; }

@@ -101,7 +101,8 @@ type arguments struct {
 	Variables map[string]string
 	Pipes     bool
 	Since     *int64
-	TakeOver  bool `json:"take_over"`
+	TakeOver  bool   `json:"take_over"`
+	GraceS    *int64 `json:"grace_s"`
 	Size      *[2]int
 	Columns   int
 	Rows      int

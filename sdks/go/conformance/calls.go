@@ -367,6 +367,29 @@ var stockCalls = map[string]call{
 		return c.Images.Tag(ctx, w.Reference, w.Name)
 	}),
 	"images.remove": silent(func(ctx context.Context, c *osb.Client, w *arguments) error { return c.Images.Remove(ctx, w.Reference) }),
+	"keys.list": plain(func(ctx context.Context, c *osb.Client, _ *arguments) (wire.ListKeysResponse, error) {
+		return c.Keys.List(ctx)
+	}),
+	"keys.create": plain(func(ctx context.Context, c *osb.Client, w *arguments) (wire.NewAPIKey, error) {
+		return c.Keys.Create(ctx, decode[wire.CreateKeyRequest](w.Request))
+	}),
+	"keys.create_token": plain(func(ctx context.Context, c *osb.Client, w *arguments) (wire.NewAPIKey, error) {
+		return c.Keys.CreateToken(ctx, decode[wire.CreateTokenRequest](w.Request))
+	}),
+	"keys.rotate": plain(func(ctx context.Context, c *osb.Client, w *arguments) (wire.NewAPIKey, error) {
+		return c.Keys.Rotate(ctx, w.ID, wire.RotateKeyRequest{GraceSeconds: w.GraceS})
+	}),
+	"keys.revoke": silent(func(ctx context.Context, c *osb.Client, w *arguments) error { return c.Keys.Revoke(ctx, w.ID) }),
+	"tenants.list": plain(func(ctx context.Context, c *osb.Client, _ *arguments) (wire.ListTenantsResponse, error) {
+		return c.Tenants.List(ctx)
+	}),
+	"tenants.get": plain(func(ctx context.Context, c *osb.Client, w *arguments) (wire.Tenant, error) {
+		return c.Tenants.Get(ctx, w.Name)
+	}),
+	"tenants.create": plain(func(ctx context.Context, c *osb.Client, w *arguments) (wire.Tenant, error) {
+		return c.Tenants.Create(ctx, w.Name)
+	}),
+	"tenants.remove": silent(func(ctx context.Context, c *osb.Client, w *arguments) error { return c.Tenants.Remove(ctx, w.Name) }),
 	"volumes.list": plain(func(ctx context.Context, c *osb.Client, _ *arguments) (wire.ListVolumesResponse, error) {
 		return c.Volumes.List(ctx)
 	}),

@@ -18,7 +18,7 @@ from osb import AsyncClient, AsyncPool, AsyncSandbox, Config, RetryPolicy, Write
 from osb import terminal_events as terminal
 from osb._wire import to_wire
 from osb.wire import (
-    CreatePoolRequest, CreateTemplateRequest, CredentialVaultCreateRequest, CredentialVaultMutationRequest,
+    CreateKeyRequest, CreatePoolRequest, CreateTemplateRequest, CreateTokenRequest, CredentialVaultCreateRequest, CredentialVaultMutationRequest,
     MetricsEvent, NetworkPolicy, NetworkRule, PlatformSpec, SandboxLifecycle, UpdatePoolRequest, Volume,
 )
 
@@ -255,6 +255,23 @@ class Runner:
                 await on.images.remove(given["reference"])
                 return None, None
         raise NotImplementedError(f"images.{verb}")
+
+    async def on_keys(self, verb, on, given):
+        match verb:
+            case "list":
+                return to_wire(await on.keys.list()), None
+            case "create":
+                return to_wire(await on.keys.create(CreateKeyRequest.from_wire(given["request"]))), None
+            case "create_token":
+                return to_wire(await on.keys.create_token(CreateTokenRequest.from_wire(given["request"]))), None
+            case "rotate":
+                return to_wire(await on.keys.rotate(given["id"], given.get("grace_s"))), None
+        return await on.keys.revoke(given["id"]), None
+
+    async def on_tenants(self, verb, on, given):
+        if verb == "list":
+            return to_wire(await on.tenants.list()), None
+        return to_wire(await getattr(on.tenants, verb)(given["name"])), None
 
     async def on_volumes(self, verb, on, given):
         if verb == "list":

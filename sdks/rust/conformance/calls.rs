@@ -30,6 +30,7 @@ pub(crate) async fn make(call: &str, on: Option<Held>, with: &With) -> Made {
     match family {
         "client" => client(call, on.client()?, with).await,
         "images" | "volumes" => inventory(call, on.client()?, with).await,
+        "keys" | "tenants" => access(call, on.client()?, with).await,
         "pool" => pool(call, &on, with).await,
         "stream" | "tunnel" => calls_inside::streams(call, &on, with).await,
         "sandbox" => sandboxes(call, &on, with).await,
@@ -194,6 +195,27 @@ async fn inventory(call: &str, on: &Client, with: &With) -> Made {
         "volumes.list" => told(volumes.list().await?),
         "volumes.create" => told(volumes.create(name).await?),
         "volumes.remove" => silent(volumes.remove(name, with.is("force")).await?),
+        _ => unknown(call),
+    }
+}
+
+async fn access(call: &str, on: &Client, with: &With) -> Made {
+    let (keys, tenants) = (on.keys(), on.tenants());
+    let (id, name) = (with.string("id"), with.string("name"));
+    match call {
+        "keys.list" => told(keys.list().await?),
+        "keys.create" => told(keys.create(&with.need("request")?).await?),
+        "keys.create_token" => told(keys.create_token(&with.need("request")?).await?),
+        "keys.rotate" => {
+            let request = serde_json::json!({"graceSeconds": with.number("grace_s")});
+            let request = serde_json::from_value(request).expect("it is as on the wire");
+            told(keys.rotate(id, &request).await?)
+        }
+        "keys.revoke" => silent(keys.revoke(id).await?),
+        "tenants.list" => told(tenants.list().await?),
+        "tenants.get" => told(tenants.get(name).await?),
+        "tenants.create" => told(tenants.create(name).await?),
+        "tenants.remove" => silent(tenants.remove(name).await?),
         _ => unknown(call),
     }
 }

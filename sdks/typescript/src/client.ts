@@ -8,6 +8,7 @@ import { FailedError, InvalidArgumentError } from "./errors.ts";
 import { Operator } from "./operator.ts";
 import { Sandbox } from "./sandbox.ts";
 import { Images, Volumes } from "./inventory.ts";
+import { Keys, Tenants } from "./access.ts";
 import { ValueStream } from "./streams.ts";
 import { type Abortable, API_KEY_HEADER, query, segment, Target } from "./transport.ts";
 import { until } from "./wait.ts";
@@ -75,6 +76,10 @@ export class Client {
   readonly config: ConnectionConfig;
   /** Extension: the images that the server keeps. */
   readonly images: Images;
+  /** Extension: the API keys of the server. */
+  readonly keys: Keys;
+  /** Extension: the tenants of the server. */
+  readonly tenants: Tenants;
   /** Extension: the named volumes that the server keeps. */
   readonly volumes: Volumes;
   /** Templates, pools of the server, policies, diagnostics and the audit record. */
@@ -93,6 +98,8 @@ export class Client {
     this.#server = new Target(this.config, this.config.baseUrl, headers);
     this.#root = new Target(this.config, this.config.rootUrl, headers);
     this.images = new Images(this.#server);
+    this.keys = new Keys(this.#server);
+    this.tenants = new Tenants(this.#server);
     this.volumes = new Volumes(this.#server);
     this.operator = new Operator(this.#server, this.#root);
   }

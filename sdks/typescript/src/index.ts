@@ -66,6 +66,7 @@ export { type Figure, type ResultKind, RichResult } from "./results.ts";
 export { type Metrics, Sandbox } from "./sandbox.ts";
 export { Session, type SessionRunOptions, Sessions } from "./sessions.ts";
 export { Images, type PullOptions, Volumes } from "./inventory.ts";
+export { Keys, Tenants } from "./access.ts";
 export { ByteStream, ValueStream } from "./streams.ts";
 export type { Abortable } from "./transport.ts";
 export { Tunnel } from "./tunnel.ts";

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import errors, results, terminal_events, volumes, wire
 from ._contents import WriteFile
+from ._sync.access import Keys, Tenants
 from ._sync.client import Client
 from ._sync.code import Code
 from ._sync.commands import Commands, Session, Sessions
@@ -46,6 +47,7 @@ from .results import (
 )
 
 if TYPE_CHECKING:
+    from ._async.access import AsyncKeys, AsyncTenants
     from ._async.client import AsyncClient
     from ._async.code import AsyncCode
     from ._async.commands import AsyncCommands, AsyncSession, AsyncSessions
@@ -65,18 +67,18 @@ _ASYNC = {
     "AsyncExecution": "execution", "AsyncStream": "execution", "AsyncByteStream": "files", "AsyncFiles": "files",
     "AsyncPool": "pool", "AsyncSandbox": "sandbox", "AsyncImages": "inventory", "AsyncVolumes": "inventory",
     "AsyncTerminal": "terminals", "AsyncTerminalConnection": "terminals", "AsyncTerminals": "terminals",
-    "AsyncTunnel": "terminals", "AsyncDesktop": "desktop",
+    "AsyncTunnel": "terminals", "AsyncDesktop": "desktop", "AsyncKeys": "access", "AsyncTenants": "access",
 }
 
 __all__ = [
     "ApiError", "AsyncByteStream", "AsyncClient", "AsyncCode", "AsyncCommands", "AsyncCredentialVault", "AsyncDesktop",
-    "AsyncEgress", "AsyncExecution", "AsyncFiles", "AsyncImages", "AsyncPool", "AsyncSandbox", "AsyncSession",
-    "AsyncSessions", "AsyncStream", "AsyncTerminal", "AsyncTerminalConnection", "AsyncTerminals", "AsyncTunnel",
+    "AsyncEgress", "AsyncExecution", "AsyncFiles", "AsyncImages", "AsyncKeys", "AsyncPool", "AsyncSandbox", "AsyncSession",
+    "AsyncSessions", "AsyncStream", "AsyncTenants", "AsyncTerminal", "AsyncTerminalConnection", "AsyncTerminals", "AsyncTunnel",
     "AsyncVolumes", "ByteStream", "Client", "Code", "Commands", "Completed", "Config", "ConfigError",
     "ConnectionFailed", "Count", "CredentialVault", "Desktop", "Egress", "Ending", "ErrorEvent", "Event", "Execution",
-    "ExecutionFailure", "Failed", "Figure", "Files", "Images", "InvalidArgument", "Logs", "NotReady", "OsbError",
+    "ExecutionFailure", "Failed", "Figure", "Files", "Images", "InvalidArgument", "Keys", "Logs", "NotReady", "OsbError",
     "Output", "Pool", "PoolClosed", "PoolEmpty", "PoolStatus", "Result", "RetryPolicy", "Sandbox", "Session",
-    "Sessions", "Started", "Stderr", "Stdout", "Stream", "StreamBroken", "Table", "Terminal", "TerminalConnection",
+    "Sessions", "Started", "Stderr", "Stdout", "Stream", "StreamBroken", "Table", "Tenants", "Terminal", "TerminalConnection",
     "TerminalError", "Terminals", "TimedOut", "Tunnel", "Unreadable", "Volumes", "WriteFile", "__version__", "errors",
     "results", "terminal_events", "volumes", "wire",
 ]

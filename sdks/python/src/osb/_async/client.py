@@ -12,6 +12,7 @@ from ..errors import Failed, InvalidArgument, OsbError, TimedOut
 from . import net
 from .execution import AsyncStream
 from .sandbox import READY_TIMEOUT, AsyncSandbox
+from .access import AsyncKeys, AsyncTenants
 from .inventory import AsyncImages, AsyncVolumes
 from .transport import USUAL, Target, Transport
 
@@ -39,6 +40,8 @@ class AsyncClient:
         key = {"OPEN-SANDBOX-API-KEY": self.config.api_key} if self.config.api_key else {}
         self._target = Target(self._transport, self.config.base_url, key)
         self.images = AsyncImages(self)
+        self.keys = AsyncKeys(self)
+        self.tenants = AsyncTenants(self)
         self.volumes = AsyncVolumes(self)
 
     def __repr__(self) -> str:

@@ -13,6 +13,7 @@ from ..errors import Failed, InvalidArgument, OsbError, TimedOut
 from . import net
 from .execution import Stream
 from .sandbox import READY_TIMEOUT, Sandbox
+from .access import Keys, Tenants
 from .inventory import Images, Volumes
 from .transport import USUAL, Target, Transport
 
@@ -40,6 +41,8 @@ class Client:
         key = {"OPEN-SANDBOX-API-KEY": self.config.api_key} if self.config.api_key else {}
         self._target = Target(self._transport, self.config.base_url, key)
         self.images = Images(self)
+        self.keys = Keys(self)
+        self.tenants = Tenants(self)
         self.volumes = Volumes(self)
 
     def __repr__(self) -> str:

@@ -36,6 +36,8 @@ public final class Client {
     private final Target server;
     private final Target root;
     private final Images images;
+    private final Keys keys;
+    private final Tenants tenants;
     private final Volumes volumes;
     private final Operator operator;
 
@@ -51,6 +53,8 @@ public final class Client {
         server = new Target(config, config.baseUrl(), headers);
         root = new Target(config, config.rootUrl(), headers);
         images = new Images(server);
+        keys = new Keys(server);
+        tenants = new Tenants(server);
         volumes = new Volumes(server);
         operator = new Operator(server, root);
     }
@@ -58,6 +62,16 @@ public final class Client {
     /** Its settings. */
     public ConnectionConfig config() {
         return config;
+    }
+
+    /** Extension: the API keys of the server. */
+    public Keys keys() {
+        return keys;
+    }
+
+    /** Extension: the tenants of the server. */
+    public Tenants tenants() {
+        return tenants;
     }
 
     /** Extension: the images that the server keeps. */

@@ -9,14 +9,17 @@ import dev.osb.Sandbox;
 import dev.osb.Tunnel;
 import dev.osb.ValueStream;
 import dev.osb.conformance.Protocol.Held;
+import dev.osb.wire.CreateKeyRequest;
 import dev.osb.wire.CreatePoolRequest;
 import dev.osb.wire.CreateTemplateRequest;
+import dev.osb.wire.CreateTokenRequest;
 import dev.osb.wire.CredentialVaultCreateRequest;
 import dev.osb.wire.CredentialVaultMutationRequest;
 import dev.osb.wire.MetricsEvent;
 import dev.osb.wire.NetworkPolicy;
 import dev.osb.wire.NetworkRule;
 import dev.osb.wire.PlatformSpec;
+import dev.osb.wire.RotateKeyRequest;
 import dev.osb.wire.UpdatePoolRequest;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -34,6 +37,8 @@ final class JavaCalls {
             case "client" -> call.equals("new") ? new Held(new Client(Settings.connection(with)), null, null) : client((Client) on, call, with);
             case "images" -> images((Client) on, call, with);
             case "volumes" -> volumes((Client) on, call, with);
+            case "keys" -> keys((Client) on, call, with);
+            case "tenants" -> tenants((Client) on, call, with);
             case "sandbox" -> on instanceof Client client ? made(client, call, with) : sandbox((Sandbox) on, call, with);
             case "stream" -> stream((ValueStream<?>) on, call);
             case "tunnel" -> tunnel((Tunnel) on, call, with);
@@ -138,6 +143,27 @@ final class JavaCalls {
             case "tag" -> client.images().tag(with.text("reference"), with.text("name"));
             case "remove" -> nothing(() -> client.images().remove(with.text("reference")));
             default -> throw unknown("images." + call);
+        };
+    }
+
+    private static Object keys(Client client, String call, Arguments with) throws Exception {
+        return switch (call) {
+            case "list" -> client.keys().list();
+            case "create" -> client.keys().create(with.wire("request", CreateKeyRequest::fromJson));
+            case "create_token" -> client.keys().createToken(with.wire("request", CreateTokenRequest::fromJson));
+            case "rotate" -> client.keys().rotate(with.text("id"), new RotateKeyRequest(with.wide("grace_s")));
+            case "revoke" -> nothing(() -> client.keys().revoke(with.text("id")));
+            default -> throw unknown("keys." + call);
+        };
+    }
+
+    private static Object tenants(Client client, String call, Arguments with) throws Exception {
+        return switch (call) {
+            case "list" -> client.tenants().list();
+            case "get" -> client.tenants().get(with.text("name"));
+            case "create" -> client.tenants().create(with.text("name"));
+            case "remove" -> nothing(() -> client.tenants().remove(with.text("name")));
+            default -> throw unknown("tenants." + call);
         };
     }
 

@@ -7,14 +7,17 @@ import dev.osb.kotlin.Client
 import dev.osb.kotlin.Pool
 import dev.osb.kotlin.Sandbox
 import dev.osb.kotlin.ValueStream
+import dev.osb.wire.CreateKeyRequest
 import dev.osb.wire.CreatePoolRequest
 import dev.osb.wire.CreateTemplateRequest
+import dev.osb.wire.CreateTokenRequest
 import dev.osb.wire.CredentialVaultCreateRequest
 import dev.osb.wire.CredentialVaultMutationRequest
 import dev.osb.wire.MetricsEvent
 import dev.osb.wire.NetworkPolicy
 import dev.osb.wire.NetworkRule
 import dev.osb.wire.PlatformSpec
+import dev.osb.wire.RotateKeyRequest
 import dev.osb.wire.UpdatePoolRequest
 import kotlinx.coroutines.Dispatchers
 import kotlinx.coroutines.flow.Flow
@@ -43,6 +46,8 @@ internal object KotlinCalls {
             "client" -> if (call == "new") Held(Client(Settings.connection(with)), null, null) else client(on as Client, call, with)
             "images" -> images(on as Client, call, with)
             "volumes" -> volumes(on as Client, call, with)
+            "keys" -> keys(on as Client, call, with)
+            "tenants" -> tenants(on as Client, call, with)
             "sandbox" -> if (on is Client) made(on, call, with) else sandbox(on as Sandbox, call, with)
             "stream" -> stream(on as ValueStream<*>, call)
             "tunnel" -> runInterruptible(Dispatchers.IO) { JavaCalls.tunnel(on as Tunnel, call, with) }
@@ -124,6 +129,23 @@ internal object KotlinCalls {
         "tag" -> client.images.tag(with.text("reference"), with.text("name"))
         "remove" -> client.images.remove(with.text("reference"))
         else -> unknown("images.$call")
+    }
+
+    private suspend fun keys(client: Client, call: String, with: Arguments): Any? = when (call) {
+        "list" -> client.keys.list()
+        "create" -> client.keys.create(with.wire("request", CreateKeyRequest::fromJson)!!)
+        "create_token" -> client.keys.createToken(with.wire("request", CreateTokenRequest::fromJson)!!)
+        "rotate" -> client.keys.rotate(with.text("id"), RotateKeyRequest(with.wide("grace_s")))
+        "revoke" -> client.keys.revoke(with.text("id"))
+        else -> unknown("keys.$call")
+    }
+
+    private suspend fun tenants(client: Client, call: String, with: Arguments): Any? = when (call) {
+        "list" -> client.tenants.list()
+        "get" -> client.tenants.get(with.text("name"))
+        "create" -> client.tenants.create(with.text("name"))
+        "remove" -> client.tenants.remove(with.text("name"))
+        else -> unknown("tenants.$call")
     }
 
     private suspend fun volumes(client: Client, call: String, with: Arguments): Any? = when (call) {

@@ -46,6 +46,12 @@ public class Client(
     /** Extension: the images that the server keeps. */
     public val images: Images = Images(java.images())
 
+    /** Extension: the API keys of the server. */
+    public val keys: Keys = Keys(java.keys())
+
+    /** Extension: the tenants of the server. */
+    public val tenants: Tenants = Tenants(java.tenants())
+
     /** Extension: the named volumes that the server keeps. */
     public val volumes: Volumes = Volumes(java.volumes())
 
