@@ -169,6 +169,11 @@ test-docker-habits: build ## Everyday `docker run` lines, by a real engine and b
 	tests/docker/habits
 	tests/cli/run test_docker_habits.py
 
+.PHONY: test-kubernetes
+test-kubernetes: build ## The Kubernetes backend on a real kubelet: the suite of all backends, all tests of the published clients (root).
+	cargo test --locked --workspace --test kubernetes
+	tests/kubernetes/clients --all
+
 .PHONY: test-gvisor
 test-gvisor: ## The Docker backend with gVisor, which is built with Go and takes minutes the first time (root).
 	cargo build --locked -p execd

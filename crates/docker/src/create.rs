@@ -13,6 +13,7 @@ use bollard::query_parameters::{
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use lifecycle::backend::{Created, Error, LogQuery, Source, Spec, all_or_nothing};
+use lifecycle::execd;
 use tokio::io::AsyncWriteExt as _;
 
 use crate::adopt::address;
@@ -20,7 +21,7 @@ use crate::backend::Shared;
 use crate::container::{self, Wanted};
 use crate::directory::{self, failed};
 use crate::engine::{EngineError, exhausted, is_full, unavailable};
-use crate::handoff::{self, Gate};
+use crate::handoff::Gate;
 use crate::image::{self, Image};
 use crate::labels::Labels;
 use crate::sandbox::{Known, Reach, Sandbox, State};
@@ -241,7 +242,7 @@ async fn start(
     let mut env = shared.config.env.clone();
     env.extend(spec.env.clone());
     env.insert("OPENSANDBOX_ID".to_owned(), spec.id.to_string());
-    let message = handoff::message(&spec.access_token, &env);
+    let message = execd::handoff(&spec.access_token, &env, None);
     let handed = async {
         match place.gate {
             Some((_, gate)) => run(shared, sandbox, gate.hand_over(&message)).await,
@@ -331,7 +332,7 @@ async fn feed(shared: &Shared, sandbox: &Sandbox, message: &[u8]) -> Result<(), 
         attached.input.shutdown().await?;
         while let Some(Ok(output)) = attached.output.next().await {
             if let LogOutput::StdErr { message } = &output
-                && message.ends_with(handoff::SERVING.as_bytes())
+                && message.ends_with(execd::SERVING.as_bytes())
             {
                 return Ok(());
             }

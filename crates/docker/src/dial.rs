@@ -7,19 +7,15 @@ use std::net::IpAddr;
 use std::os::fd::AsRawFd as _;
 use std::time::Duration;
 
-use api::exec::ACCESS_TOKEN_HEADER;
 use lifecycle::backend::{ConnectError, Stream, Target};
+use lifecycle::execd::tunnel;
 use secrecy::ExposeSecret as _;
-use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::{TcpStream, UnixStream};
 
 use crate::sandbox::{Reach, Sandbox, State};
 
 /// How long the sandbox's side may take to accept or refuse. A healthy one answers at once.
 const ANSWER_MAX: Duration = Duration::from_secs(15);
-
-/// The answer to a tunnel is a status line and a few headers.
-const HEAD_BYTES_MAX: u64 = 8 * 1024;
 
 pub(crate) async fn connect(
     sandbox: &Sandbox,
@@ -88,40 +84,5 @@ fn told(error: &io::Error) -> ConnectError {
     match error.kind() {
         io::ErrorKind::ConnectionRefused => ConnectError::Ended,
         _ => ConnectError::Failed(error.to_string()),
-    }
-}
-
-/// Turns a connection to execd into one to a port inside.
-async fn tunnel<S: Stream + 'static>(
-    mut stream: S,
-    port: u16,
-    token: &str,
-) -> Result<Box<dyn Stream>, ConnectError> {
-    let failed = |error: io::Error| ConnectError::Failed(error.to_string());
-    let request = format!(
-        "GET /tunnel/{port} HTTP/1.1\r\nHost: execd\r\nConnection: Upgrade\r\nUpgrade: tcp\r\n\
-         {ACCESS_TOKEN_HEADER}: {token}\r\n\r\n"
-    );
-    stream.write_all(request.as_bytes()).await.map_err(failed)?;
-    // What follows the head belongs to whoever asked, so the buffer goes with the stream.
-    let mut stream = BufReader::new(stream);
-    let mut status = String::new();
-    let mut head = (&mut stream).take(HEAD_BYTES_MAX);
-    head.read_line(&mut status).await.map_err(failed)?;
-    let mut line = String::new();
-    loop {
-        line.clear();
-        let read = head.read_line(&mut line).await.map_err(failed)?;
-        if read == 0 || line == "\r\n" {
-            break;
-        }
-    }
-    match status.split(' ').nth(1) {
-        Some("101") => Ok(Box::new(stream)),
-        Some("502") => Err(ConnectError::NotListening(port)),
-        _ => Err(ConnectError::Failed(format!(
-            "execd refused a tunnel to port {port}: {}",
-            status.trim_end()
-        ))),
     }
 }

@@ -5,16 +5,14 @@
 //! runs. The control socket itself is never visible inside: nobody there can put a link to a
 //! socket of the host in its place.
 
-use std::collections::BTreeMap;
 use std::io::{self, IoSlice};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use lifecycle::execd::SERVING;
 use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use secrecy::{ExposeSecret as _, SecretString};
-use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, Interest};
 use tokio::net::{UnixListener, UnixStream};
 
@@ -22,15 +20,6 @@ use crate::directory;
 
 /// The socket's name in the mounted directory.
 pub(crate) const SOCKET: &str = "socket";
-
-/// What execd says when it serves, here or on standard error.
-pub(crate) const SERVING: &str = "execd: serving\n";
-
-/// What execd is given as text.
-pub(crate) fn message(token: &SecretString, env: &BTreeMap<String, String>) -> Vec<u8> {
-    let message = json!({ "token": token.expose_secret(), "env": env });
-    message.to_string().into_bytes()
-}
 
 /// Where execd asks.
 pub(crate) struct Gate {

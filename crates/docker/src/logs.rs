@@ -1,6 +1,5 @@
 //! The end of a sandbox's log, from the engine, within the limits asked for.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use api::error_chain;
@@ -9,14 +8,12 @@ use bollard::query_parameters::LogsOptionsBuilder;
 use futures_util::{Stream, StreamExt as _};
 use jiff::Timestamp;
 use lifecycle::backend::{Error, LOG_PIECES, LogQuery, Logs};
+use lifecycle::execd::SERVING;
+use lifecycle::log_tail::{Tail, split_time};
 use tokio::sync::mpsc;
 
 use crate::engine::{Engine, EngineError};
-use crate::handoff::SERVING;
 use crate::sandbox::{EVENT_MAX, Sandbox, State};
-
-/// However much is asked for, no more than this is held in memory.
-const BYTES_MAX: usize = 16 << 20;
 
 pub(crate) async fn read(
     engine: &Engine,
@@ -138,113 +135,4 @@ async fn pass_on(
         }
     }
     Ok(())
-}
-
-/// A line as the engine has it: its time, a blank, its text.
-fn split_time(line: &[u8]) -> (Option<Timestamp>, &[u8]) {
-    let blank = line.iter().position(|byte| *byte == b' ');
-    let (time, text) = line.split_at(blank.map_or(0, |at| at + 1));
-    let time = std::str::from_utf8(time).unwrap_or_default().trim_end();
-    (time.parse().ok(), text)
-}
-
-/// The newest lines.
-struct Tail {
-    query: LogQuery,
-    lines: VecDeque<Vec<u8>>,
-    bytes: usize,
-    is_cut: bool,
-    /// The line that is not ended yet.
-    open: Vec<u8>,
-}
-
-impl Tail {
-    fn new(query: LogQuery) -> Self {
-        Self {
-            query,
-            lines: VecDeque::new(),
-            bytes: 0,
-            is_cut: false,
-            open: Vec::new(),
-        }
-    }
-
-    fn take(&mut self, bytes: &[u8]) {
-        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
-            self.open.extend_from_slice(part);
-            if part.ends_with(b"\n") {
-                let line = std::mem::take(&mut self.open);
-                self.add(&line);
-            }
-        }
-    }
-
-    fn add(&mut self, line: &[u8]) {
-        let (time, text) = split_time(line);
-        if let (Some(since), Some(time)) = (self.query.since, time)
-            && time < since
-        {
-            return;
-        }
-        if text == SERVING.as_bytes() {
-            return;
-        }
-        self.bytes += text.len();
-        self.lines.push_back(text.to_vec());
-        let bytes_max = self.query.max_bytes.min(BYTES_MAX);
-        while self.lines.len() > self.query.tail_lines
-            || (self.bytes > bytes_max && self.lines.len() > 1)
-        {
-            let oldest = self.lines.pop_front().expect("it has more than none");
-            self.bytes -= oldest.len();
-            self.is_cut = true;
-        }
-        if self.bytes > bytes_max {
-            let last = self.lines.front_mut().expect("it has one");
-            last.drain(..last.len() - bytes_max);
-            self.bytes = bytes_max;
-            self.is_cut = true;
-        }
-    }
-
-    fn finish(mut self) -> Logs {
-        let rest = std::mem::take(&mut self.open);
-        if !rest.is_empty() {
-            self.add(&rest);
-        }
-        let bytes = self.lines.into_iter().flatten().collect::<Vec<u8>>();
-        Logs {
-            text: String::from_utf8_lossy(&bytes).into_owned(),
-            truncated: self.is_cut,
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[track_caller]
-    fn check(tail_lines: usize, max_bytes: usize, since: Option<&str>, expected: (&str, bool)) {
-        let query = LogQuery {
-            tail_lines,
-            since: since.map(|at| at.parse().unwrap()),
-            max_bytes,
-        };
-        let mut kept = Tail::new(query);
-        kept.take(b"2026-01-01T00:00:00.1Z execd: serving\n2026-01-01T00:00:01.1Z on");
-        kept.take(b"e\n2026-01-01T00:00:02Z two\n2026-01-01T00:00:03Z three");
-        let logs = kept.finish();
-        assert_eq!((logs.text.as_str(), logs.truncated), expected);
-    }
-
-    #[test]
-    fn the_newest_lines_within_all_limits() {
-        check(10, 100, None, ("one\ntwo\nthree", false));
-        check(2, 100, None, ("two\nthree", true));
-        check(10, 9, None, ("two\nthree", true));
-        check(10, 3, None, ("ree", true));
-        check(0, 100, None, ("", true));
-        check(10, 100, Some("2026-01-01T00:00:02Z"), ("two\nthree", false));
-    }
 }

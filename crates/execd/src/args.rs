@@ -32,7 +32,10 @@ usage: execd [OPTIONS] [-- ENTRYPOINT...]
   --token-fd N         read the access token from this descriptor
   --access-token TOKEN the access token (also EXECD_ACCESS_TOKEN)
   --handoff PATH       ask for token, environment and listening socket at this unix socket,
-                       or for token and environment on standard input (-)
+                       or for token and environment on standard input (-), or take those
+                       from this file, which is removed
+  --install DIR        copy this program to DIR/bin/execd and the file of --handoff to
+                       DIR/handoff/handoff, for a sandbox that starts after this, and end
   --log-fd N           where ENTRYPOINT's output goes
   --help               this text
 ";
@@ -48,6 +51,8 @@ pub struct Options {
     pub token_fd: Option<RawFd>,
     /// Where a backend that cannot pass descriptors hands over what must not be seen.
     pub handoff: Option<PathBuf>,
+    /// Where to put the program instead of being it.
+    pub install: Option<PathBuf>,
     /// Given on the command line or in the environment, where other processes can read it;
     /// `start` moves it into a descriptor and starts over without it.
     pub exposed_token: Option<OsString>,
@@ -114,6 +119,7 @@ pub fn parse(arguments: impl IntoIterator<Item = OsString>) -> Result<Options, E
             Some("--log-fd") => options.log_fd = Some(descriptor("--log-fd", value("--log-fd")?)?),
             Some("--listen-path") => options.listen_path = Some(value("--listen-path")?.into()),
             Some("--handoff") => options.handoff = Some(value("--handoff")?.into()),
+            Some("--install") => options.install = Some(value("--install")?.into()),
             Some("--access-token") => options.exposed_token = Some(value("--access-token")?),
             Some("--port") => {
                 let port = number::<u16>("--port", "a port number", value("--port")?)?;

@@ -4,9 +4,11 @@
 //! An engine starts programs with nothing but arguments and variables, and everybody who may look
 //! at the container sees both. So the daemon asks for the rest before anything else runs: at a
 //! unix socket that the backend has put into the sandbox (`--handoff PATH`), or on its standard
-//! input (`--handoff -`). The backend answers once, and hears when the daemon serves.
+//! input (`--handoff -`). The backend answers once, and hears when the daemon serves. Where it can reach
+//! neither, as on another machine, `PATH` is a file, which is gone before anything else runs.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::{self, IoSliceMut, Read as _, Write as _};
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -42,14 +44,30 @@ pub(crate) struct Message {
     pub(crate) token: String,
     #[serde(default)]
     pub(crate) env: BTreeMap<String, String>,
+    /// Open files of each command, where the backend has no other way to limit them.
+    #[serde(default)]
+    pub(crate) open_files: Option<u64>,
 }
 
-/// Asks for the handoff: at a socket, or on standard input when `path` is `-`.
+/// Asks for the handoff: at a socket, on standard input when `path` is `-`, or in a file.
 pub(crate) fn receive(path: &Path) -> io::Result<Handoff> {
     if path.as_os_str() == "-" {
         let mut text = Vec::new();
         let input = io::stdin().lock();
         input.take(MESSAGE_BYTES_MAX).read_to_end(&mut text)?;
+        return Ok(Handoff {
+            message: serde_json::from_slice(&text)?,
+            listener: None,
+            connection: None,
+        });
+    }
+    if std::fs::symlink_metadata(path)?.is_file() {
+        let mut text = Vec::new();
+        File::open(path)?
+            .take(MESSAGE_BYTES_MAX)
+            .read_to_end(&mut text)?;
+        // It holds the token: without this every command could read it.
+        std::fs::remove_file(path)?;
         return Ok(Handoff {
             message: serde_json::from_slice(&text)?,
             listener: None,
@@ -148,6 +166,24 @@ mod tests {
         drop(client);
         Handoff::serving(handoff.connection());
         assert_eq!(backend.join().unwrap(), SERVING);
+    }
+
+    #[test]
+    fn a_file_is_read_once_and_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("handoff");
+        std::fs::write(
+            &path,
+            r#"{"token":"secret","env":{"A":"b"},"open_files":9}"#,
+        )
+        .unwrap();
+        let handoff = receive(&path).unwrap();
+        assert_eq!(handoff.message.token, "secret");
+        assert_eq!(handoff.message.env["A"], "b");
+        assert_eq!(handoff.message.open_files, Some(9));
+        assert!(handoff.listener.is_none());
+        assert!(!path.exists());
+        assert!(receive(&path).is_err());
     }
 
     #[test]

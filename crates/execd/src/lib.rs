@@ -16,6 +16,7 @@ mod handoff;
 mod http;
 mod identity;
 mod init;
+mod install;
 mod isolated;
 mod limits;
 mod log;

@@ -1,7 +1,6 @@
 //! From arguments to a serving daemon, by the shortest way: the budget from exec to
 //! answering is three milliseconds.
 
-use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _, Seek as _, Write as _};
@@ -19,7 +18,7 @@ use rustix::process::{DumpableBehavior, Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::args::{self, ENVS_VARIABLE, Options, TOKEN_VARIABLE};
 use crate::command::Commands;
-use crate::handoff::{self, Handoff};
+use crate::handoff::{self, Handoff, Message};
 use crate::http::{App, Token};
 use crate::identity::Accounts;
 use crate::init::Signals;
@@ -29,7 +28,7 @@ use crate::pty::Ptys;
 use crate::session::Sessions;
 use crate::state::Shared;
 use crate::sys::spawn::{OomScore, Restore};
-use crate::{code, init, log, sys};
+use crate::{code, init, install, log, sys};
 
 /// Descriptors the daemon wants: all commands, sessions, terminals and connections at
 /// their limits.
@@ -63,6 +62,8 @@ enum Error {
         "execd could not start over without the token in its environment; give it with --token-fd"
     )]
     Restart { source: io::Error },
+    #[error("execd could not be installed in {path}")]
+    Install { path: String, source: io::Error },
     #[error("the event loop could not be made")]
     Runtime { source: io::Error },
 }
@@ -82,6 +83,14 @@ pub fn run(options: Options) -> ExitCode {
 fn serve(mut options: Options) -> Result<ExitCode, Error> {
     if let Some(token) = options.exposed_token.take() {
         return Err(hide_token(&token));
+    }
+    if let Some(to) = &options.install {
+        let installed = install::install(to, options.handoff.as_deref());
+        let failed = |source| Error::Install {
+            path: to.display().to_string(),
+            source,
+        };
+        return installed.map(|()| ExitCode::SUCCESS).map_err(failed);
     }
     sys::use_one_arena();
     sys::close_on_exec_from_three();
@@ -107,7 +116,7 @@ fn serve(mut options: Options) -> Result<ExitCode, Error> {
         .then(Signals::block)
         .transpose()
         .map_err(runtime_error)?;
-    let given = handoff.as_ref().map(|handoff| &handoff.message.env);
+    let given = handoff.as_ref().map(|handoff| &handoff.message);
     let shared = Arc::new(share(&options, given)?);
     let app = App::new(&shared, token);
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -172,9 +181,9 @@ fn hide_token(token: &OsStr) -> Error {
     Error::Restart { source }
 }
 
-fn share(options: &Options, given: Option<&BTreeMap<String, String>>) -> Result<Shared, Error> {
+fn share(options: &Options, given: Option<&Message>) -> Result<Shared, Error> {
     let mut environment = Environment::inherited(&[TOKEN_VARIABLE]);
-    for (name, value) in given.into_iter().flatten() {
+    for (name, value) in given.iter().flat_map(|given| &given.env) {
         environment.set(name, value);
     }
     if environment.get("PATH").is_none() {
@@ -187,8 +196,10 @@ fn share(options: &Options, given: Option<&BTreeMap<String, String>>) -> Result<
     }
     // Clients append variables through a command that finds the file by this name.
     environment.set(ENVS_VARIABLE, &options.envs_file);
+    let before = raise_open_files();
+    let limit = given.and_then(|given| given.open_files);
     let restore = Restore {
-        open_files: raise_open_files(),
+        open_files: limit.map(|limit| (limit, limit)).or(before),
         oom_score: options.init.then(children_oom_score).flatten(),
     };
     Ok(Shared {

@@ -17,12 +17,14 @@ pub mod doctor;
 mod ended;
 mod error;
 pub mod event;
+pub mod execd;
 #[cfg(feature = "fake")]
 pub mod fake;
 mod inventory;
 mod journal;
 mod keys;
 pub mod labels;
+pub mod log_tail;
 mod machine;
 mod metadata;
 mod names;

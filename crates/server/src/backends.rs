@@ -6,6 +6,7 @@
 
 mod docker;
 mod embedded;
+mod kubernetes;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -34,7 +35,7 @@ pub(crate) struct Entry {
 }
 
 /// Every backend.
-pub(crate) const ALL: [Entry; 2] = [embedded::ENTRY, docker::ENTRY];
+pub(crate) const ALL: [Entry; 3] = [embedded::ENTRY, docker::ENTRY, kubernetes::ENTRY];
 
 impl Entry {
     /// Says what is wrong with the backend's own settings, also while another is used.

@@ -331,12 +331,13 @@ fn init_config(path: &Path, which: Example, force: bool) -> Result<(), Failure> 
             ("runtime.type", "\"docker\""),
             ("docker.network_mode", "\"bridge\""),
         ],
-        Example::K8s => {
-            return Err(Failure::unusable(
-                "there is no Kubernetes backend yet, so nothing was written; use --example \
-                 embedded or --example docker",
-            ));
-        }
+        Example::K8s => &[
+            ("server.host", "\"127.0.0.1\""),
+            ("server.port", "8080"),
+            ("runtime.type", "\"kubernetes\""),
+            ("runtime.execd_image", "\"registry.example/execd:1\""),
+            ("kubernetes.security", "\"baseline\""),
+        ],
     };
     let title = "Configuration of the OpenSandbox lifecycle server (osb server).\n\
                  Keys behind a # have the value shown unless set. Check it with:\n\

@@ -6,6 +6,7 @@
 mod check;
 mod exposure;
 pub(crate) mod ingress;
+pub(crate) mod kubernetes;
 mod upstream;
 mod values;
 
@@ -23,6 +24,7 @@ use crate::backends;
 
 pub(crate) use check::optional_quantity;
 pub(crate) use exposure::{Exposure, exposure};
+pub use kubernetes::Kubernetes;
 pub use ingress::{Ingress, IngressMode, RouteKey, RouteKeys, RouteMode};
 pub use upstream::WITHOUT_MEANING;
 pub(crate) use values::DEFAULT_KEY_NAME;
@@ -50,7 +52,10 @@ section! {
         embedded: Embedded = Embedded::default(),
         /// A Docker engine as the runtime.
         docker: Docker = Docker::default(),
-        /// A kernel of its own for every sandbox, with the Docker runtime.
+        /// A Kubernetes cluster as the runtime. Sandboxes are pods; the server must be able to reach
+        /// them by their addresses, and limits no network of theirs.
+        kubernetes: Kubernetes = Kubernetes::default(),
+        /// A kernel of its own for every sandbox, with Docker and Kubernetes.
         secure_runtime: SecureRuntime = SecureRuntime::default(),
         /// Where acknowledged facts are kept.
         store: Store = Store::default(),
@@ -121,6 +126,9 @@ section! {
         kind as "type": RuntimeKind = RuntimeKind::Embedded,
         /// The execd program that goes into every sandbox. Default: the one beside this program.
         execd_path: Option<PathBuf> = None,
+        /// With Kubernetes, an image whose entrypoint is the execd of this version: an init container
+        /// of every sandbox.
+        execd_image: Option<String> = None,
     }
 
     /// The built-in runtime.
@@ -190,12 +198,15 @@ section! {
         sandbox_binds: Vec<String> = Vec::new(),
     }
 
-    /// A kernel of its own for every sandbox, with the Docker runtime.
+    /// A kernel of its own for every sandbox, with Docker and Kubernetes.
     pub struct SecureRuntime {
-        /// gvisor, kata, or empty for none. Any other name needs docker_runtime.
+        /// gvisor, kata, with Kubernetes firecracker, or empty for none. Any other name needs
+        /// docker_runtime or k8s_runtime_class.
         kind as "type": String = String::new(),
         /// The engine's name of it. Default: runsc for gvisor, kata-runtime for kata.
         docker_runtime: Option<String> = None,
+        /// The RuntimeClass. Default: gvisor for gvisor, kata-qemu for kata, kata-fc for firecracker.
+        k8s_runtime_class: Option<String> = None,
     }
 
     /// Where acknowledged facts are kept.

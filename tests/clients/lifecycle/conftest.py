@@ -27,6 +27,8 @@ OSB = Path(os.environ.get("OSB_BIN", REPO / "target/release/osb"))
 BACKEND = os.environ.get("OSB_TEST_BACKEND", "embedded")
 IMAGE = os.environ.get("OSB_TEST_IMAGE", "host")
 API_KEY = "a-key-for-tests"
+# A node keeps free for a pod what it asks for, and this machine may be all of the cluster.
+RESOURCE = {"cpu": "50m" if BACKEND == "kubernetes" else "1", "memory": "512Mi"}
 # The server says READY=1 within this, also on a machine that is busy with other tests.
 START_SECONDS_MAX = 60
 
@@ -109,6 +111,9 @@ def serving(more=""):
         "embedded": f'[embedded]\ndata_dir = "{home}/data"\ninsecure_registries = ["127.0.0.1"]\n',
         # DOCKER_HOST says where the engine is; tests/docker/engine sets it.
         "docker": f'[docker]\nnetwork_mode = "bridge"\ndata_dir = "{home}/data"\n',
+        # KUBECONFIG says where the cluster is; tests/kubernetes/cluster/run sets both.
+        "kubernetes": f'execd_image = "{os.environ.get("OSB_TEST_EXECD_IMAGE")}"\n'
+                      f'[kubernetes]\ndata_dir = "{home}/data"\n',
     }
     config.write_text(
         f'[server]\nhost = "127.0.0.1"\nport = {port}\napi_key = "{API_KEY}"\n'
@@ -172,7 +177,7 @@ class Client:
 
     async def create(self, image=IMAGE, **options):
         options.setdefault("connection_config", self.config())
-        options.setdefault("resource", {"cpu": "1", "memory": "512Mi"})
+        options.setdefault("resource", RESOURCE)
         sandbox = await done(self.Sandbox.create(image, **options))
         self.made.append(sandbox)
         return sandbox

@@ -33,12 +33,12 @@ fn check(config: &Config, problems: &mut Problems) {
         if secure.docker_runtime.is_some() {
             problems.add("secure_runtime.docker_runtime has no effect without secure_runtime.type");
         }
-    } else if config.runtime.kind != RuntimeKind::Docker {
+    } else if config.runtime.kind == RuntimeKind::Embedded {
         problems.add(
-            "secure_runtime.type needs runtime.type = \"docker\": the embedded runtime isolates \
+            "secure_runtime.type needs runtime.type = \"docker\" or \"kubernetes\": the embedded runtime isolates \
              sandboxes by the kernel's own means only",
         );
-    } else if secure.runtime().is_none() {
+    } else if config.runtime.kind == RuntimeKind::Docker && secure.runtime().is_none() {
         problems.add(format!(
             "secure_runtime.type = {:?} is neither gvisor nor kata; name the engine's runtime in \
              secure_runtime.docker_runtime",

@@ -84,7 +84,7 @@ fn settings_that_exclude_each_other_are_refused_together() {
     for expected in [
         "server.host must be an IP address",
         "max_sandbox_timeout_seconds must be at least 60",
-        "\"kubernetes\" is not supported yet",
+        "needs runtime.execd_image",
         "needs store.postgresql.dsn",
         "log.level: \"loud\"",
         "log.format: \"xml\"",

@@ -33,7 +33,10 @@ const NO_LOG_FILES: &str =
 const NO_TENANT_SERVICE: &str =
     "tenants are not asked for from another server; list them in a file, or make them by API";
 const NO_REDIS: &str = "renewals are kept in the store; no Redis is needed";
-const NO_CLUSTER: &str = "there is no Kubernetes backend yet";
+const NO_AGENT_SANDBOX: &str = "sandboxes are pods; objects of agent-sandbox are not made yet";
+const ONE_WATCH: &str = "one watch keeps what the cluster has, without periods or limits to tune";
+const NO_POOLS: &str = "there are no pools on Kubernetes yet";
+const NO_FSB: &str = "there is no fast-sandbox backend";
 const NO_EGRESS: &str = "rules are enforced outside the sandbox by this server's own gate; there is no sidecar to set up";
 const NO_POOL: &str = "the store needs few connections, and their number and patience are fixed";
 const NO_PORTS: &str = "sandboxes publish no ports on the host; the proxy reaches them inside";
@@ -63,10 +66,6 @@ pub const WITHOUT_MEANING: &[WithoutMeaning] = &[
     unused("renew_intent.redis.queue_key", NO_REDIS),
     unused("renew_intent.redis.consumer_concurrency", NO_REDIS),
     unused(
-        "runtime.execd_image",
-        "execd comes with this server, not from an image",
-    ),
-    unused(
         "runtime.execd_run_as_init",
         "execd is PID 1 of every sandbox",
     ),
@@ -74,8 +73,35 @@ pub const WITHOUT_MEANING: &[WithoutMeaning] = &[
     unused("docker.port_range_min", NO_PORTS),
     unused("docker.port_range_max", NO_PORTS),
     unused("docker.publish_host", NO_PORTS),
-    refused("kubernetes", NO_CLUSTER),
-    refused("agent_sandbox", NO_CLUSTER),
+    only(
+        "kubernetes.insecure_skip_tls_verify",
+        "false",
+        "the API server's certificate is always checked; name its authority in the kubeconfig",
+    ),
+    refused(
+        "kubernetes.workload_provider",
+        "sandboxes are pods; objects of the published operator are not made yet",
+    ),
+    refused(
+        "kubernetes.service_account",
+        "sandboxes get no service account; a pod template may name one",
+    ),
+    unused("kubernetes.informer_enabled", ONE_WATCH),
+    unused("kubernetes.informer_resync_seconds", ONE_WATCH),
+    unused("kubernetes.informer_watch_timeout_seconds", ONE_WATCH),
+    unused("kubernetes.read_qps", ONE_WATCH),
+    unused("kubernetes.read_burst", ONE_WATCH),
+    unused("kubernetes.write_qps", ONE_WATCH),
+    unused("kubernetes.write_burst", ONE_WATCH),
+    unused("kubernetes.sandbox_create_poll_interval_seconds", ONE_WATCH),
+    unused("kubernetes.snapshot_create_timeout_seconds", "sandboxes on Kubernetes have no snapshots yet"),
+    unused("kubernetes.pool_acquisition_timeout_seconds", NO_POOLS),
+    unused("kubernetes.fastpath_endpoint", NO_FSB),
+    unused("kubernetes.fastpath_timeout_seconds", NO_FSB),
+    unused("kubernetes.fastpath_wait_ready_seconds", NO_FSB),
+    unused("kubernetes.fastpath_resource_pool", NO_FSB),
+    unused("kubernetes.template_s3_publish_secret", NO_FSB),
+    refused("agent_sandbox", NO_AGENT_SANDBOX),
     unused(
         "storage.ossfs_mount_root",
         "requests with an ossfs volume are refused",
@@ -96,8 +122,4 @@ pub const WITHOUT_MEANING: &[WithoutMeaning] = &[
     unused("egress.requests", NO_EGRESS),
     unused("egress.limits", NO_EGRESS),
     refused("egress.upstream_proxy", NO_EGRESS),
-    unused(
-        "secure_runtime.k8s_runtime_class",
-        "it is for Kubernetes; the Docker runtime uses secure_runtime.docker_runtime",
-    ),
 ];
