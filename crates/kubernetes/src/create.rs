@@ -109,7 +109,11 @@ async fn started(
     deadline: Instant,
 ) -> Result<Seen, Error> {
     let left = || deadline.saturating_duration_since(Instant::now());
-    let is_decided = |seen: &Seen| seen.state != State::Pending || seen.trouble.is_some();
+    let is_decided = |seen: &Seen| match seen.state {
+        State::Pending => seen.trouble.is_some(),
+        State::Running => seen.address.is_some(),
+        State::Exited(_) | State::Gone => true,
+    };
     let seen = sandbox.until(left(), is_decided).await;
     let seen = match seen {
         Ok(seen) => seen,

@@ -101,7 +101,7 @@ pub(crate) fn of(config: &Config, spec: &Spec, mounts: Mounts) -> Result<Pod, Er
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
         "initContainers": [installer(config)],
-        "containers": [main(config, spec, inside)],
+        "containers": [main(config, spec, &inside)],
         "volumes": volumes,
         "securityContext": pod_security(config.security),
     });
@@ -147,7 +147,7 @@ fn installer(config: &Config) -> Value {
     container
 }
 
-fn main(config: &Config, spec: &Spec, mounts: Vec<Value>) -> Value {
+fn main(config: &Config, spec: &Spec, mounts: &[Value]) -> Value {
     let mut command = vec![
         format!("{HOME}/bin/execd"),
         "--init".to_owned(),

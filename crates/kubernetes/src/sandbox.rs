@@ -10,7 +10,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api::id::SandboxId;
-use jiff::Timestamp;
 use lifecycle::backend::{Event, Exit, ObservedState, SandboxDetails};
 use lifecycle::registry::Registered;
 use secrecy::SecretString;

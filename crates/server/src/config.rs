@@ -24,8 +24,8 @@ use crate::backends;
 
 pub(crate) use check::optional_quantity;
 pub(crate) use exposure::{Exposure, exposure};
-pub use kubernetes::Kubernetes;
 pub use ingress::{Ingress, IngressMode, RouteKey, RouteKeys, RouteMode};
+pub use kubernetes::Kubernetes;
 pub use upstream::WITHOUT_MEANING;
 pub(crate) use values::DEFAULT_KEY_NAME;
 pub use values::{ApiKey, ApiKeys, RuntimeKind, StoreKind};

@@ -62,9 +62,18 @@ pub(crate) async fn a_pod_removed_behind_our_back_is_told_and_leaves_nothing() {
 
 pub(crate) async fn a_quota_is_told() {
     let namespace = "quota";
-    apply(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } }));
+    stage::namespace(namespace, &json!({}));
     apply(&json!({ "apiVersion": "v1", "kind": "ResourceQuota",
         "metadata": { "name": "none", "namespace": namespace }, "spec": { "hard": { "pods": "0" } } }));
+    let counted = "--for=jsonpath={.status.hard.pods}=0";
+    kubectl(&[
+        "-n",
+        namespace,
+        "wait",
+        counted,
+        "resourcequota/none",
+        "--timeout=60s",
+    ]);
     let mut config = stage::config();
     config.namespace = Some(namespace.to_owned());
     let backend = Kubernetes::open(config).await.unwrap();

@@ -95,6 +95,22 @@ pub(crate) fn apply(object: &Value) {
     kubectl(&["apply", "-f", &file.path().display().to_string()]);
 }
 
+/// Makes a namespace, and waits until pods can be made in it.
+pub(crate) fn namespace(name: &str, labels: &Value) {
+    apply(
+        &serde_json::json!({ "apiVersion": "v1", "kind": "Namespace",
+        "metadata": { "name": name, "labels": labels } }),
+    );
+    kubectl(&[
+        "-n",
+        name,
+        "wait",
+        "--for=create",
+        "serviceaccount/default",
+        "--timeout=60s",
+    ]);
+}
+
 /// Names of what the cluster has of a sandbox.
 pub(crate) fn left_of(id: &str) -> Vec<String> {
     let label = format!("opensandbox.io/id={id}");

@@ -53,7 +53,9 @@ fn settings(config: &Config) -> kubernetes::Config {
         PullPolicy::Always => kubernetes::PullPolicy::Always,
         PullPolicy::Never => kubernetes::PullPolicy::Never,
     };
-    settings.init_limits.clone_from(&ours.execd_init_resources.limits);
+    settings
+        .init_limits
+        .clone_from(&ours.execd_init_resources.limits);
     settings
         .init_requests
         .clone_from(&ours.execd_init_resources.requests);

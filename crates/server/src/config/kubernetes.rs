@@ -124,7 +124,13 @@ pub(crate) fn check(config: &Config, problems: &mut Problems) {
     if config.runtime.kind != RuntimeKind::Kubernetes {
         return;
     }
-    if config.runtime.execd_image.as_deref().unwrap_or_default().is_empty() {
+    if config
+        .runtime
+        .execd_image
+        .as_deref()
+        .unwrap_or_default()
+        .is_empty()
+    {
         problems.add(
             "runtime.type = \"kubernetes\" needs runtime.execd_image: an image whose entrypoint is the execd of this \
              version, which the nodes can get",

@@ -325,3 +325,27 @@ fn the_gateway_is_checked() {
         assert!(problem.contains(expected), "{wrong}: {problem}");
     }
 }
+
+#[test]
+fn a_cluster_needs_an_image_of_execd_and_limits_that_the_service_keeps() {
+    let cluster = "[runtime]\ntype = 'kubernetes'\nexecd_image = 'execd:1'\n";
+    let config = problems(cluster, &[]).unwrap();
+    assert_eq!(config.runtime.kind, RuntimeKind::Kubernetes);
+    let wrong = format!(
+        "{cluster}[kubernetes]\nsecurity = 'restricted'\nrun_as_user = 0\nsandbox_create_timeout_seconds = 60\n\
+         [secure_runtime]\ntype = 'own'\n"
+    );
+    let problem = problems(&wrong, &[]).unwrap_err();
+    for expected in [
+        "kubernetes.run_as_user must not be root's",
+        "sandbox_create_timeout_seconds must be 1 to 55",
+        "name the RuntimeClass in secure_runtime.k8s_runtime_class",
+    ] {
+        assert!(problem.contains(expected), "{expected} not in {problem}");
+    }
+    let objects = format!("{cluster}[kubernetes]\nworkload_provider = 'batchsandbox'\n");
+    assert!(problems(&objects, &[]).unwrap_err().contains("workload_provider"));
+    // What the published server tunes and nothing here does is passed over.
+    let tuned = format!("{cluster}[kubernetes]\nread_qps = 20\ninformer_enabled = true\n");
+    problems(&tuned, &[]).unwrap();
+}

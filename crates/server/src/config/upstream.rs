@@ -94,7 +94,10 @@ pub const WITHOUT_MEANING: &[WithoutMeaning] = &[
     unused("kubernetes.write_qps", ONE_WATCH),
     unused("kubernetes.write_burst", ONE_WATCH),
     unused("kubernetes.sandbox_create_poll_interval_seconds", ONE_WATCH),
-    unused("kubernetes.snapshot_create_timeout_seconds", "sandboxes on Kubernetes have no snapshots yet"),
+    unused(
+        "kubernetes.snapshot_create_timeout_seconds",
+        "sandboxes on Kubernetes have no snapshots yet",
+    ),
     unused("kubernetes.pool_acquisition_timeout_seconds", NO_POOLS),
     unused("kubernetes.fastpath_endpoint", NO_FSB),
     unused("kubernetes.fastpath_timeout_seconds", NO_FSB),
