@@ -47,17 +47,18 @@ pub(crate) async fn a_pod_removed_behind_our_back_is_told_and_leaves_nothing() {
     };
     let id = tokio::time::timeout(SOON, told).await.unwrap();
     assert_eq!(id, spec.id);
-    assert!(matches!(
-        backend.inspect(&spec.id).await,
-        Err(Error::NotFound(_))
-    ));
-    // Its Secret goes, too.
+    // Its Secret goes, too, after it was forgotten here.
     kubectl(&[
         "wait",
         "--for=delete",
         "secret/sandbox-removed",
         "--timeout=60s",
     ]);
+    let inspected = backend.inspect(&spec.id).await;
+    assert!(
+        matches!(inspected, Err(Error::NotFound(_))),
+        "{inspected:?}"
+    );
 }
 
 pub(crate) async fn a_quota_is_told() {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use daemon::config::{Problems, TomlValue};
+use daemon::config::Problems;
 use daemon::section;
 use serde::Deserialize;
 

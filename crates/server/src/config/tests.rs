@@ -344,7 +344,11 @@ fn a_cluster_needs_an_image_of_execd_and_limits_that_the_service_keeps() {
         assert!(problem.contains(expected), "{expected} not in {problem}");
     }
     let objects = format!("{cluster}[kubernetes]\nworkload_provider = 'batchsandbox'\n");
-    assert!(problems(&objects, &[]).unwrap_err().contains("workload_provider"));
+    assert!(
+        problems(&objects, &[])
+            .unwrap_err()
+            .contains("workload_provider")
+    );
     // What the published server tunes and nothing here does is passed over.
     let tuned = format!("{cluster}[kubernetes]\nread_qps = 20\ninformer_enabled = true\n");
     problems(&tuned, &[]).unwrap();
