@@ -136,16 +136,16 @@ fn what_a_pod_cannot_have_is_refused() {
     type Change = fn(&mut Spec);
     let changes: [(&str, Change); 6] = [
         ("networkPolicy", |spec| {
-            spec.network = EgressPolicy::DENY_ALL
+            spec.network = EgressPolicy::DENY_ALL;
         }),
         ("entrypoint", |spec| spec.entrypoint = None),
         ("entrypoint", |spec| spec.entrypoint = Some(Vec::new())),
         ("resourceLimits.pids", |spec| spec.limits.pids = Some(10)),
         ("resourceLimits.disk", |spec| {
-            spec.limits.disk_bytes = Some(1)
+            spec.limits.disk_bytes = Some(1);
         }),
         ("resourceLimits.gpu", |spec| {
-            spec.limits.gpus = Some(u64::MAX)
+            spec.limits.gpus = Some(u64::MAX);
         }),
     ];
     for (wanted, change) in changes {

@@ -4,24 +4,24 @@ use serde_json::{Value, json};
 
 use super::*;
 
-fn of(status: Value) -> Seen {
+fn of(status: &Value) -> Seen {
     let pod = json!({ "metadata": { "name": "x" }, "status": status });
     seen(&serde_json::from_value(pod).unwrap())
 }
 
-fn main_is(state: Value) -> Seen {
-    of(json!({ "podIP": "10.0.0.7", "containerStatuses": [{
+fn main_is(state: &Value) -> Seen {
+    of(&json!({ "podIP": "10.0.0.7", "containerStatuses": [{
         "name": "sandbox", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "state": state,
     }] }))
 }
 
 fn waits(reason: &str, message: &str) -> Seen {
-    main_is(json!({ "waiting": { "reason": reason, "message": message } }))
+    main_is(&json!({ "waiting": { "reason": reason, "message": message } }))
 }
 
 #[test]
 fn a_running_container_is_a_running_sandbox() {
-    let seen = main_is(json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } }));
+    let seen = main_is(&json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } }));
     assert_eq!(seen.state, State::Running);
     assert_eq!(seen.address, "10.0.0.7".parse().ok());
     assert_eq!(seen.started_at, "2026-01-01T00:00:00Z".parse().ok());
@@ -31,7 +31,7 @@ fn a_running_container_is_a_running_sandbox() {
 #[test]
 fn ends_say_how() {
     let end = |code: i32, reason: &str| {
-        main_is(json!({ "terminated": { "exitCode": code, "reason": reason } }))
+        main_is(&json!({ "terminated": { "exitCode": code, "reason": reason } }))
     };
     let State::Exited(exit) = end(137, "OOMKilled").state else {
         panic!("it has ended")
@@ -96,7 +96,7 @@ fn a_path_that_leads_out_of_its_volume_is_the_requests_fault() {
 #[test]
 fn no_node_is_told_unless_a_volume_is_being_made() {
     let unscheduled = |message: &str| {
-        of(json!({ "conditions": [{
+        of(&json!({ "conditions": [{
             "type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": message,
         }] }))
         .trouble
@@ -109,7 +109,7 @@ fn no_node_is_told_unless_a_volume_is_being_made() {
 
 #[test]
 fn an_installer_that_fails_is_the_operators_fault() {
-    let seen = of(json!({ "initContainerStatuses": [{
+    let seen = of(&json!({ "initContainerStatuses": [{
         "name": "execd-installer", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
         "state": { "waiting": { "reason": "ErrImagePull", "message": "not found" } },
     }] }));
@@ -119,7 +119,7 @@ fn an_installer_that_fails_is_the_operators_fault() {
 
 #[test]
 fn a_pod_that_was_evicted_has_ended_or_never_ran() {
-    let seen = of(json!({ "phase": "Failed", "reason": "Evicted", "message": "low on disk" }));
+    let seen = of(&json!({ "phase": "Failed", "reason": "Evicted", "message": "low on disk" }));
     let error = seen.trouble.unwrap().into_error("x");
     assert!(error.to_string().contains("low on disk"), "{error}");
     let ran = of(
