@@ -156,8 +156,8 @@ fn main(config: &Config, spec: &Spec, mounts: &[Value]) -> Value {
         "--".to_owned(),
     ];
     command.extend(spec.entrypoint.iter().flatten().cloned());
-    // Kubernetes expands $(NAME) in commands, and writes $( as $$(.
-    let command: Vec<String> = command.iter().map(|it| it.replace("$(", "$$(")).collect();
+    // Kubernetes expands $(NAME) in commands, and makes one $ of $$ (third_party/forked/golang/expansion).
+    let command: Vec<String> = command.iter().map(|it| it.replace('$', "$$")).collect();
     let resources = resources(&spec.limits);
     json!({
         "name": CONTAINER,

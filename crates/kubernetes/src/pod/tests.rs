@@ -16,7 +16,10 @@ fn spec() -> Spec {
             auth: None,
         },
         platform: None,
-        entrypoint: Some(vec!["echo".to_owned(), "$(HOME) $HOME".to_owned()]),
+        entrypoint: Some(vec![
+            "echo".to_owned(),
+            "$(HOME) $HOME kill -9 $$".to_owned(),
+        ]),
         env: BTreeMap::from([("PASSWORD".to_owned(), "open-sesame".to_owned())]),
         limits: Limits::default(),
         volumes: Vec::new(),
@@ -59,7 +62,7 @@ fn an_entrypoint_is_taken_as_it_is() {
         .iter()
         .filter_map(Value::as_str)
         .collect();
-    assert_eq!(words[5..], ["echo", "$$(HOME) $HOME"]);
+    assert_eq!(words[5..], ["echo", "$$(HOME) $$HOME kill -9 $$$$"]);
 }
 
 #[test]

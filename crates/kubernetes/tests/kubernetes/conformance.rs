@@ -27,9 +27,10 @@ const NOT_ON_KUBERNETES: [(&str, &str); 2] = [
 ];
 
 /// With CONFORMANCE=core: one case of each kind, for every run of the tests.
-const CORE: [&str; 9] = [
+const CORE: [&str; 10] = [
     "life::a_new_sandbox",
     "life::an_exit_code",
+    "life::an_end_by_signal",
     "life::logs_are_followed",
     "life::deletion_with_grace",
     "ports::a_port_on",
