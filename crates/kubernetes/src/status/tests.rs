@@ -123,7 +123,7 @@ fn a_pod_that_was_evicted_has_ended_or_never_ran() {
     let error = seen.trouble.unwrap().into_error("x");
     assert!(error.to_string().contains("low on disk"), "{error}");
     let ran = of(
-        json!({ "phase": "Failed", "reason": "NodeLost", "containerStatuses": [{
+        &json!({ "phase": "Failed", "reason": "NodeLost", "containerStatuses": [{
         "name": "sandbox", "image": "i", "imageID": "", "ready": false, "restartCount": 0, "started": true,
         "state": { "waiting": {} },
     }] }),
