@@ -76,7 +76,7 @@ struct Machine {
     cgroup_version: u8,
     /// Security modules of the kernel, as it lists them.
     modules: String,
-    is_jit_always_on: bool,
+    bpf_jit: String,
     unprivileged_bpf: String,
     core_pattern: String,
 }
@@ -106,8 +106,7 @@ impl Machine {
                 false => 2,
             },
             modules: text("/sys/kernel/security/lsm"),
-            is_jit_always_on: !fs::exists("/proc/sys/net/core/bpf_jit_enable").unwrap_or(false)
-                || text("/proc/sys/net/core/bpf_jit_enable") == "1",
+            bpf_jit: text("/proc/sys/net/core/bpf_jit_enable"),
             unprivileged_bpf: text("/proc/sys/kernel/unprivileged_bpf_disabled"),
             core_pattern: text("/proc/sys/kernel/core_pattern"),
         }
