@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use opensandbox::{
     ConnectionConfig, ENV_API_KEY, ENV_DOMAIN, ENV_PROTOCOL, ENV_REQUEST_TIMEOUT,
-    ENV_USE_SERVER_PROXY, Protocol, RetryPolicy,
+    ENV_TLS_FINGERPRINT, ENV_USE_SERVER_PROXY, Protocol, RetryPolicy,
 };
 use serde::Deserialize;
 
@@ -25,6 +25,7 @@ const TEMPLATE: &str = r#"# OpenSandbox command line.
 # api_key = "your-api-key"
 # domain = "localhost:8080"
 # protocol = "http"
+# tls_fingerprint = "the server's, or its authority's, as osb server tls init prints it"
 # request_timeout = 30
 # use_server_proxy = false
 
@@ -98,6 +99,7 @@ pub struct Config {
     api_key: Option<String>,
     domain: Option<String>,
     protocol: String,
+    tls_fingerprint: Option<String>,
     request_timeout: u64,
     use_server_proxy: bool,
     /// Whether colours are wanted.
@@ -124,6 +126,7 @@ struct ConnectionSection {
     api_key: Option<String>,
     domain: Option<String>,
     protocol: Option<String>,
+    tls_fingerprint: Option<String>,
     request_timeout: Option<u64>,
     use_server_proxy: Option<bool>,
 }
@@ -167,6 +170,11 @@ impl Config {
                 connection.protocol,
             ])
             .unwrap_or_else(|| "http".to_owned()),
+            tls_fingerprint: first([
+                globals.tls_fingerprint.clone(),
+                variable(ENV_TLS_FINGERPRINT),
+                connection.tls_fingerprint,
+            ]),
             request_timeout: first([
                 globals.request_timeout,
                 variable("OPEN_SANDBOX_REQUEST_TIMEOUT").and_then(number),
@@ -200,6 +208,9 @@ impl Config {
         if let Some(key) = &self.api_key {
             connection = connection.api_key(key);
         }
+        if let Some(fingerprint) = &self.tls_fingerprint {
+            connection = connection.tls_fingerprint(fingerprint.parse()?);
+        }
         Ok(connection)
     }
 
@@ -211,6 +222,8 @@ impl Config {
             (ENV_REQUEST_TIMEOUT, self.request_timeout.to_string()),
             (ENV_USE_SERVER_PROXY, self.use_server_proxy.to_string()),
         ];
+        let fingerprint = self.tls_fingerprint.clone();
+        variables.extend(fingerprint.map(|it| (ENV_TLS_FINGERPRINT, it)));
         variables.extend(self.api_key.clone().map(|key| (ENV_API_KEY, key)));
         variables
     }
@@ -232,6 +245,7 @@ impl Config {
             .with("api_key", self.api_key.as_deref().map(mask))
             .with("domain", self.domain.clone())
             .with("protocol", self.protocol.clone())
+            .with("tls_fingerprint", self.tls_fingerprint.clone())
             .with("request_timeout", self.request_timeout)
             .with("use_server_proxy", self.use_server_proxy)
             .with("color", self.color)

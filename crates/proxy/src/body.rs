@@ -2,6 +2,8 @@
 //!
 //! Strict about the chunked coding (RFC 9112 7.1) for the same reason as `message`. Knows no sockets.
 
+use bytes::BytesMut;
+
 use crate::message::Malformed;
 
 /// Hex digits of a chunk's size: as many as a 64-bit number has.
@@ -100,6 +102,17 @@ impl BodyFraming {
         }
     }
 
+    /// Follows the next piece and appends what it holds of the body itself, without any framing; returns how many
+    /// of its bytes belong to the body.
+    pub fn decode(&mut self, bytes: &[u8], into: &mut BytesMut) -> Result<usize, Malformed> {
+        if let Remaining::Chunks(chunks) = &mut self.0 {
+            return chunks.decode(bytes, into);
+        }
+        let used = self.measure(bytes)?;
+        into.extend_from_slice(&bytes[..used]);
+        Ok(used)
+    }
+
     /// The connection has ended; an error unless the body had.
     pub fn end_of_stream(&mut self) -> Result<(), Malformed> {
         if let Remaining::All { has_ended } = &mut self.0 {
@@ -166,6 +179,21 @@ impl Chunks {
         while used < bytes.len() && self.expects != Expects::Nothing {
             if self.expects == Expects::Data {
                 used += self.data(bytes.len() - used);
+            } else {
+                self.step(bytes[used])?;
+                used += 1;
+            }
+        }
+        Ok(used)
+    }
+
+    fn decode(&mut self, bytes: &[u8], into: &mut BytesMut) -> Result<usize, Malformed> {
+        let mut used = 0;
+        while used < bytes.len() && self.expects != Expects::Nothing {
+            if self.expects == Expects::Data {
+                let count = self.data(bytes.len() - used);
+                into.extend_from_slice(&bytes[used..used + count]);
+                used += count;
             } else {
                 self.step(bytes[used])?;
                 used += 1;

@@ -17,6 +17,9 @@ use crate::message::{self, Head, HeadParser, head_end, peek_target, put_header};
 use crate::transfer::{BUFFER_START, Buffer};
 use crate::{REQUEST_ID, RequestId};
 
+/// What HTTP/2 begins with (RFC 9113 3.4).
+const HTTP2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
 /// How long a client that is still sending may take to notice that it has its response.
 const LINGER: Duration = Duration::from_secs(2);
 
@@ -27,15 +30,24 @@ const EMPTY_LINE_BYTES: usize = 2;
 pub(crate) trait Io: AsyncRead + AsyncWrite + Send + Unpin {
     /// Makes the close that follows a reset, so that the other side does not take it for the end of a
     /// response.
-    fn reset_on_close(&self) {}
+    fn reset_on_close(&mut self) {}
 }
 
 impl Io for TcpStream {
-    fn reset_on_close(&self) {
+    fn reset_on_close(&mut self) {
         // Closing with a linger time of zero sends RST (socket(7), SO_LINGER). Where that fails the
         // connection is closed without.
         let _ = self.set_zero_linger();
     }
+}
+
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Client {
+    /// The address that the connection came from.
+    pub(crate) address: IpAddr,
+    /// Whether it is encrypted.
+    pub(crate) is_tls: bool,
 }
 
 /// What a connection received.
@@ -65,7 +77,7 @@ pub(crate) struct Connection {
     stream: Box<dyn Io>,
     buffer: Buffer,
     parser: HeadParser,
-    address: IpAddr,
+    client: Client,
     permit: ConnectionPermit,
     request: RequestFacts,
     response: Option<(u16, Instant)>,
@@ -82,12 +94,12 @@ struct RequestFacts {
 }
 
 impl Connection {
-    pub(crate) fn new(stream: Box<dyn Io>, address: IpAddr, permit: ConnectionPermit) -> Self {
+    pub(crate) fn new(stream: Box<dyn Io>, client: Client, permit: ConnectionPermit) -> Self {
         Self {
             stream,
             buffer: Buffer::default(),
             parser: HeadParser::default(),
-            address,
+            client,
             permit,
             request: RequestFacts {
                 id: RequestId::from_header(None),
@@ -114,6 +126,29 @@ impl Connection {
                 return false;
             }
         }
+    }
+
+    /// Whether the client speaks HTTP/2 from the beginning, without having been asked (RFC 9113 3.3). Waits until
+    /// that is clear; nothing is removed.
+    pub(crate) async fn is_http2(&mut self) -> bool {
+        loop {
+            let seen = self.buffer.unread();
+            let compared = seen.len().min(HTTP2_PREFACE.len());
+            if seen[..compared] != HTTP2_PREFACE[..compared] {
+                return false;
+            }
+            if compared == HTTP2_PREFACE.len() {
+                return true;
+            }
+            if !self.fill().await {
+                return false;
+            }
+        }
+    }
+
+    /// The stream, and what was read from it.
+    pub(crate) fn into_parts(self) -> (Box<dyn Io>, Buffer) {
+        (self.stream, self.buffer)
     }
 
     async fn fill(&mut self) -> bool {
@@ -212,9 +247,9 @@ impl Connection {
         self.request.keeps_alive && !self.stopping().is_cancelled()
     }
 
-    /// The address that the connection came from.
-    pub(crate) fn address(&self) -> IpAddr {
-        self.address
+    /// Who is at the other end.
+    pub(crate) fn client(&self) -> Client {
+        self.client
     }
 
     /// Notes that the client has shown a key or token.
@@ -289,11 +324,20 @@ impl Connection {
         }
         self.begin_response(status.as_u16());
         self.stream.write_all(&out).await?;
+        self.stream.flush().await?;
         Ok(if keeps_alive {
             Persistence::KeepAlive
         } else {
             Persistence::Close
         })
+    }
+
+    /// Ends the response. For streams of which each carries one request.
+    pub(crate) async fn finish(mut self) {
+        if !self.is_reset {
+            // A client that is gone does not miss the end.
+            let _ = self.stream.shutdown().await;
+        }
     }
 
     /// Closes the connection so that the client can read the response to its end, even if it is still

@@ -2,7 +2,6 @@
 //! into a sandbox or answered by the API.
 
 use std::convert::Infallible;
-use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::task::Poll;
 
@@ -11,8 +10,10 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 
-use crate::connection::{Connection, Io, Persistence, Received};
+use crate::accept;
+use crate::connection::{Client, Connection, Io, Persistence, Received};
 use crate::connection_limit::ConnectionPermit;
+use crate::http2::ReadAgain;
 use crate::hyper_io::{HyperIo, Remaining, ResponseBody};
 use crate::idle::IdleTimer;
 use crate::relay::Relay;
@@ -48,11 +49,34 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
         }
     }
 
-    /// Serves a connection to its end.
+    /// Serves a connection to its end. `may_be_http2`: the client may speak that from the first byte on.
     pub(crate) async fn serve(
         &self,
         stream: Box<dyn Io>,
-        address: IpAddr,
+        client: Client,
+        permit: ConnectionPermit,
+        may_be_http2: bool,
+    ) {
+        let mut connection = Connection::new(stream, client, permit.clone());
+        if may_be_http2 {
+            match self.speaks_http2(&mut connection).await {
+                Some(true) => {
+                    let (stream, read) = connection.into_parts();
+                    let stream = ReadAgain::new(stream, read);
+                    return self.serve_http2(stream, client, permit).await;
+                }
+                Some(false) => {}
+                None => return,
+            }
+        }
+        self.serve_requests(connection, client, permit).await;
+    }
+
+    /// Serves the requests of a connection on which HTTP/1.1 is spoken.
+    async fn serve_requests(
+        &self,
+        mut connection: Connection,
+        client: Client,
         permit: ConnectionPermit,
     ) {
         let mut stopped = pin!(permit.closing().cancelled());
@@ -60,7 +84,6 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
             idle: IdleTimer::new(self.limits.idle),
             head: IdleTimer::new(self.limits.head),
         };
-        let mut connection = Connection::new(stream, address, permit.clone());
         let mut io = HyperIo::default();
         // The library's connection. Made for the first request to the API and kept for all others.
         let mut library = pin!(None);
@@ -85,7 +108,7 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
             if library.is_none() {
                 let (api_io, api_permit) = (io.clone(), permit.clone());
                 let service =
-                    service_fn(move |request| self.respond(&api_io, request, address, &api_permit));
+                    service_fn(move |request| self.respond(&api_io, request, client, &api_permit));
                 library.set(Some(self.http.serve_connection(io.clone(), service)));
             }
             let mut driven = library.as_mut().as_pin_mut().expect("it was just made");
@@ -120,6 +143,22 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
         }
     }
 
+    /// Whether a client begins with HTTP/2; `None` if it does not begin in time.
+    async fn speaks_http2(&self, connection: &mut Connection) -> Option<bool> {
+        let stopping = connection.stopping().clone();
+        let begin = async {
+            let head_bytes = self.limits.head_bytes;
+            let is_open =
+                accept::within(self.limits.idle, connection.wait_for_request(head_bytes)).await?;
+            // The end of the connection is seen again by who reads next.
+            match is_open {
+                true => accept::within(self.limits.head, connection.is_http2()).await,
+                false => None,
+            }
+        };
+        stopping.run_until_cancelled(begin).await.flatten()
+    }
+
     /// Waits for the next request, and for the whole head of it.
     async fn receive(&self, connection: &mut Connection, timers: &mut Timers) -> Received {
         let head_bytes = self.limits.head_bytes;
@@ -146,16 +185,13 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
         &self,
         io: &HyperIo,
         request: Request<Incoming>,
-        address: IpAddr,
+        client: Client,
         permit: &ConnectionPermit,
     ) -> impl Future<Output = Result<Response<ResponseBody<A::Body>>, Infallible>> + use<'_, A, S>
     {
         let io = io.clone();
         let mut request = request.map(|body| io.begin_request(body));
-        let peer = self
-            .relay
-            .trusted
-            .peer_of_parsed(address, request.headers());
+        let peer = self.relay.trusted.peer_of_parsed(client, request.headers());
         request.extensions_mut().insert(peer);
         request.extensions_mut().insert(permit.clone());
         async move {

@@ -225,6 +225,8 @@ async fn forward_body<S: AsyncRead + AsyncWrite + Unpin>(
     let (client, _) = connection.parts();
     let written = client.write_all(&last).await;
     written.map_err(|_| ExchangeError::ClientGone)?;
+    let flushed = client.flush().await;
+    flushed.map_err(|_| ExchangeError::ClientGone)?;
     Ok(false)
 }
 
@@ -410,11 +412,16 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Exchange<'_, S> {
         }
         let Upstream { stream, buffer, .. } = &mut self.upstream;
         let copied = incoming.rest.poll_copy(context, stream, buffer, client);
+        // What is encrypted or framed on its way may still lie in memory of ours.
+        let flushed = Pin::new(client).poll_flush(context);
         let Poll::Ready(copied) = copied else {
             self.poll_client(context, connection)
                 .map_err(|_| ExchangeError::ClientGone)?;
             return Poll::Pending;
         };
+        if copied.is_ok() {
+            ready!(flushed).map_err(|_| ExchangeError::ClientGone)?;
+        }
         if let Err(TransferError::Reading(error)) = &copied {
             tracing::debug!(error = %api::error_chain(error), "a service broke off in the middle of its answer");
             connection.reset();

@@ -19,6 +19,7 @@
 
 #![forbid(unsafe_code)]
 
+mod accept;
 mod access;
 pub mod body;
 pub mod browser_link;
@@ -31,6 +32,7 @@ mod exchange;
 mod fake;
 pub mod gateway;
 mod headers;
+mod http2;
 mod hyper_io;
 mod idle;
 pub mod message;
@@ -44,6 +46,7 @@ mod route;
 mod secrets;
 mod serve;
 mod threads;
+mod tls;
 mod transfer;
 mod tunnel;
 
@@ -64,7 +67,8 @@ use message::{Head, Malformed};
 pub use peer::{Network, Peer, TrustedProxies, network_of};
 pub use request_id::{REQUEST_ID, RequestId};
 pub use route::Route;
-pub use serve::{Limits, serve};
+pub use serve::{Limits, Listener, serve};
+pub use tls::{Tls, TlsError};
 
 /// The sandboxes that requests go into.
 pub trait Sandboxes: Send + Sync + 'static {
@@ -189,6 +193,9 @@ pub enum Error<E: std::error::Error + 'static> {
         /// What was received instead.
         message: String,
     },
+    /// A request without TLS, where nothing else is spoken.
+    #[error("this port speaks TLS: use https:// in place of http://")]
+    NotTls,
     /// A bug: the proxy panicked. The panic's own text is in the log only.
     #[error("the proxy panicked")]
     Panicked,

@@ -4,6 +4,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
 
+use crate::connection::Client;
 use crate::message::Head;
 
 /// Proxies in a row that are followed back to the client.
@@ -18,7 +19,7 @@ const FORWARDED_PROTO: &str = "x-forwarded-proto";
 pub struct Peer {
     /// The client's IP address; an IPv4 address also where it reached an IPv6 socket.
     pub ip: IpAddr,
-    /// Whether the client speaks TLS, to a proxy that the operator trusts.
+    /// Whether the client speaks TLS, to us or to a proxy that the operator trusts.
     pub is_https: bool,
 }
 
@@ -79,14 +80,14 @@ impl TrustedProxies {
         self.0.iter().any(|network| network.contains(address))
     }
 
-    /// The sender of a request that came over a connection from `address`.
-    pub(crate) fn peer_of(&self, address: IpAddr, request: Head<'_>) -> Peer {
-        self.peer(address, |name| request.values(name).collect())
+    /// The sender of a request that came over a connection of `client`.
+    pub(crate) fn peer_of(&self, client: Client, request: Head<'_>) -> Peer {
+        self.peer(client, |name| request.values(name).collect())
     }
 
     /// The same for a request that the HTTP library has parsed.
-    pub(crate) fn peer_of_parsed(&self, address: IpAddr, headers: &http::HeaderMap) -> Peer {
-        self.peer(address, |name| {
+    pub(crate) fn peer_of_parsed(&self, client: Client, headers: &http::HeaderMap) -> Peer {
+        self.peer(client, |name| {
             let values = headers.get_all(name).iter();
             values.map(http::HeaderValue::as_bytes).collect()
         })
@@ -94,18 +95,21 @@ impl TrustedProxies {
 
     /// Goes back from the connection through proxies that are trusted to the first address that is
     /// not: what stands before that was written by who knows whom.
-    fn peer<'a>(&self, address: IpAddr, values: impl Fn(&'static str) -> Vec<&'a [u8]>) -> Peer {
-        let mut ip = address.to_canonical();
+    fn peer<'a>(&self, client: Client, values: impl Fn(&'static str) -> Vec<&'a [u8]>) -> Peer {
+        let mut ip = client.address.to_canonical();
         if !self.contains(ip) {
             return Peer {
                 ip,
-                is_https: false,
+                is_https: client.is_tls,
             };
         }
-        let is_https = values(FORWARDED_PROTO)
+        let scheme = values(FORWARDED_PROTO);
+        let scheme = scheme
             .last()
-            .and_then(|value| value.rsplit(|byte| *byte == b',').next())
-            .is_some_and(|scheme| scheme.trim_ascii().eq_ignore_ascii_case(b"https"));
+            .and_then(|value| value.rsplit(|byte| *byte == b',').next());
+        let is_https = scheme.map_or(client.is_tls, |scheme| {
+            scheme.trim_ascii().eq_ignore_ascii_case(b"https")
+        });
         let lines = values(FORWARDED_FOR);
         let hops = lines
             .iter()
@@ -157,8 +161,22 @@ mod tests {
         let text = format!("GET / HTTP/1.1\r\n{headers}\r\n");
         let mut parser = HeadParser::default();
         assert_eq!(parser.parse_request(text.as_bytes()), Ok(true), "{text}");
-        let peer = trusted.peer_of(from.parse().unwrap(), parser.head(text.as_bytes()));
+        let address = from.parse().unwrap();
+        let peer = |is_tls| {
+            let client = Client { address, is_tls };
+            trusted.peer_of(client, parser.head(text.as_bytes()))
+        };
+        // What a trusted proxy says of its client counts more than that the proxy itself speaks TLS to us.
+        let (over_tls, peer) = (peer(true), peer(false));
+        assert_eq!(
+            over_tls.is_https,
+            peer.is_https || !says_scheme(&trusted, address, headers)
+        );
         (peer.ip.to_string(), peer.is_https)
+    }
+
+    fn says_scheme(trusted: &TrustedProxies, from: IpAddr, headers: &str) -> bool {
+        trusted.contains(from.to_canonical()) && headers.contains("Proto")
     }
 
     #[test]

@@ -38,20 +38,47 @@ pub(crate) struct Relay<S: Sandboxes> {
     pub(crate) sandboxes: S,
     pub(crate) trusted: TrustedProxies,
     pool: Arc<Pool<S::Stream>>,
+    pub(crate) spawner: TaskSpawner,
 }
 
 /// A request that is forwarded.
-struct RoutedRequest<S> {
-    sandbox: S,
-    route: Route,
-    origin: PageOrigin,
+pub(crate) struct RoutedRequest<S> {
+    pub(crate) sandbox: S,
+    pub(crate) route: Route,
+    pub(crate) origin: PageOrigin,
     until: Option<Instant>,
     stream_end: Option<StreamEnd>,
     revoked: Option<CancellationToken>,
-    head: Vec<u8>,
+    /// As HTTP/1.1 has it.
+    pub(crate) head: Vec<u8>,
     expects_continue: bool,
     is_idempotent: bool,
     upgrade: Upgrade,
+}
+
+impl<S> RoutedRequest<S> {
+    /// The end of the sender's right, if that has one.
+    pub(crate) fn right_end(&self) -> Option<impl Future<Output = ()> + Send + use<S>> {
+        let (until, revoked) = (self.until, self.revoked.clone());
+        if until.is_none() && revoked.is_none() {
+            return None;
+        }
+        Some(async move {
+            let expired = async {
+                match until {
+                    Some(until) => tokio::time::sleep_until(until).await,
+                    None => std::future::pending().await,
+                }
+            };
+            match &revoked {
+                Some(revoked) => tokio::select! {
+                    () = revoked.cancelled() => {}
+                    () = expired => {}
+                },
+                None => expired.await,
+            }
+        })
+    }
 }
 
 /// The protocol that a request asks to switch to.
@@ -85,6 +112,7 @@ impl<S: Sandboxes> Relay<S> {
             sandboxes,
             trusted,
             pool,
+            spawner: spawner.clone(),
         }
     }
 
@@ -100,11 +128,7 @@ impl<S: Sandboxes> Relay<S> {
             tracing::error!(%request_id, error, "the proxy panicked");
             (Err(Error::Panicked), false)
         });
-        let outcome = match &done {
-            Ok(_) => RequestOutcome::Answered,
-            Err(Error::UpstreamClosed { .. } | Error::Panicked) => RequestOutcome::Failed,
-            Err(_) => RequestOutcome::Refused,
-        };
+        let outcome = outcome_of::<_, S>(&done);
         let response = match done {
             Ok(Relayed::Forwarded(persistence)) => Ok(persistence),
             Ok(Relayed::ClientGone) => Ok(Persistence::Close),
@@ -132,9 +156,7 @@ impl<S: Sandboxes> Relay<S> {
 
     /// Serves a request. The flag is whether all of it was read, so that another one may follow.
     async fn serve(&self, connection: &mut Connection) -> (Result<Relayed, S>, bool) {
-        let peer = self
-            .trusted
-            .peer_of(connection.address(), connection.head());
+        let peer = self.trusted.peer_of(connection.client(), connection.head());
         let routed = self.route(connection.head(), peer);
         let length = connection.head().request_length();
         connection.remove_head();
@@ -167,7 +189,7 @@ impl<S: Sandboxes> Relay<S> {
 
     /// Lets a request in and writes its head for the service. `Ok(Err(_))` is the response to one that
     /// is not forwarded.
-    fn route(
+    pub(crate) fn route(
         &self,
         request: Head<'_>,
         peer: Peer,
@@ -237,24 +259,8 @@ impl<S: Sandboxes> Relay<S> {
         routed: RoutedRequest<S::Sandbox>,
         outgoing: &mut Outgoing,
     ) -> Result<Relayed, S> {
-        let (until, revoked) = (routed.until, routed.revoked.clone());
-        if until.is_none() && revoked.is_none() {
+        let Some(over) = routed.right_end() else {
             return self.send(connection, routed, outgoing).await;
-        }
-        let over = async {
-            let expired = async {
-                match until {
-                    Some(until) => tokio::time::sleep_until(until).await,
-                    None => std::future::pending().await,
-                }
-            };
-            match &revoked {
-                Some(revoked) => tokio::select! {
-                    () = revoked.cancelled() => {}
-                    () = expired => {}
-                },
-                None => expired.await,
-            }
         };
         let sent = tokio::select! {
             done = self.send(connection, routed, outgoing) => Some(done),
@@ -297,7 +303,7 @@ impl<S: Sandboxes> Relay<S> {
         if routed.expects_continue && !is_complete {
             let (client, _) = connection.parts();
             let written = client.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").await;
-            if written.is_err() {
+            if written.is_err() || client.flush().await.is_err() {
                 return Ok(Relayed::ClientGone);
             }
         }
@@ -350,14 +356,15 @@ impl<S: Sandboxes> Relay<S> {
         let response = tunnel::raw_response(connection.request_id().as_str());
         connection.begin_response(101);
         let (client, _) = connection.parts();
-        if client.write_all(response.as_bytes()).await.is_err() {
+        let written = client.write_all(response.as_bytes()).await;
+        if written.is_err() || client.flush().await.is_err() {
             return Ok(Relayed::ClientGone);
         }
         let (nothing, sandbox) = (Buffer::default(), &routed.sandbox);
         Ok(self.tunnel(connection, stream, &nothing, sandbox).await)
     }
 
-    async fn connect(&self, routed: &RoutedRequest<S::Sandbox>) -> Result<S::Stream, S> {
+    pub(crate) async fn connect(&self, routed: &RoutedRequest<S::Sandbox>) -> Result<S::Stream, S> {
         let connected = self.sandboxes.connect(&routed.sandbox, &routed.route);
         connected.await.map_err(Error::Sandbox)
     }
@@ -373,6 +380,15 @@ impl<S: Sandboxes> Relay<S> {
         tunnel::run(connection, stream, received).await;
         self.sandboxes.tunnel_closed(sandbox);
         Relayed::Forwarded(Persistence::Close)
+    }
+}
+
+/// How a request went.
+pub(crate) fn outcome_of<T, S: Sandboxes>(done: &Result<T, S>) -> RequestOutcome {
+    match done {
+        Ok(_) => RequestOutcome::Answered,
+        Err(Error::UpstreamClosed { .. } | Error::Panicked) => RequestOutcome::Failed,
+        Err(_) => RequestOutcome::Refused,
     }
 }
 
@@ -396,13 +412,13 @@ fn take_body(
 }
 
 /// The path of a target, where somebody will read it. Not the query: it may hold a token.
-fn path_for_log(target: &str) -> Option<String> {
+pub(crate) fn path_for_log(target: &str) -> Option<String> {
     let path = || target.split('?').next().unwrap_or_default().to_owned();
     tracing::enabled!(tracing::Level::DEBUG).then(path)
 }
 
 /// The text of a panic.
-fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
+pub(crate) fn panic_message(panic: &(dyn std::any::Any + Send)) -> &str {
     panic
         .downcast_ref::<&str>()
         .copied()

@@ -7,12 +7,15 @@ use std::time::Duration;
 
 use daemon::TaskSpawner;
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsAcceptor;
 
+use crate::accept::{self, Begun};
+use crate::connection::{Client, Connection};
 use crate::connection_limit::{ConnectionLimit, ConnectionPermit};
 use crate::dispatch::Dispatch;
 use crate::relay::Relay;
 use crate::threads::ConnectionThreads;
-use crate::{Api, Sandboxes, TrustedProxies};
+use crate::{Api, Error, RequestId, Sandboxes, Tls, TrustedProxies};
 
 /// After `accept` failed for want of a resource it is tried again when a connection has closed, and
 /// at the latest after this long: the resource may have been freed by another process.
@@ -56,30 +59,59 @@ impl Default for Limits {
     }
 }
 
+/// Where connections come from, and what is spoken there besides HTTP/1.1.
+#[derive(Debug)]
+pub struct Listener {
+    /// The socket.
+    pub socket: TcpListener,
+    /// The certificate, where TLS is spoken. Then nothing else is.
+    pub tls: Option<Arc<Tls>>,
+    /// HTTP/2, too: as chosen in TLS, or from the first byte on. For listeners without an API.
+    pub has_http2: bool,
+}
+
+impl From<TcpListener> for Listener {
+    /// Nothing besides.
+    fn from(socket: TcpListener) -> Self {
+        Self {
+            socket,
+            tls: None,
+            has_http2: false,
+        }
+    }
+}
+
 /// Serves a listener until the tasks of `spawner` are asked to stop. Then no connection is accepted
 /// any more, idle ones are closed, and requests that are being served have until the end of the
 /// spawner's grace period.
 pub fn serve(
     spawner: &TaskSpawner,
-    listener: TcpListener,
+    listener: impl Into<Listener>,
     api: impl Api,
     sandboxes: impl Sandboxes,
     trusted: TrustedProxies,
     limits: Limits,
 ) -> io::Result<()> {
     let threads = ConnectionThreads::start(limits.threads)?;
+    let listener = listener.into();
+    let has_http2 = listener.has_http2;
+    let tls = listener.tls.map(|tls| tls.acceptor(has_http2));
     let server = Arc::new(Server {
+        tls,
+        has_http2,
         dispatch: Dispatch::new(api, Relay::new(sandboxes, trusted, spawner), limits),
         spawner: spawner.clone(),
         threads,
         limit: Arc::new(ConnectionLimit::new(limits.connections)),
     });
-    spawner.spawn("accept", accept(server, listener));
+    spawner.spawn("accept", accept(server, listener.socket));
     Ok(())
 }
 
 /// Shared by all connections: the threads end with the last of them.
 struct Server<A, S: Sandboxes> {
+    tls: Option<TlsAcceptor>,
+    has_http2: bool,
     dispatch: Dispatch<A, S>,
     spawner: TaskSpawner,
     threads: ConnectionThreads,
@@ -136,12 +168,7 @@ fn start_connection<A: Api, S: Sandboxes>(
                 Ok(stream)
             };
             match stream {
-                Ok(stream) => {
-                    server
-                        .dispatch
-                        .serve(Box::new(stream), address, permit)
-                        .await;
-                }
+                Ok(stream) => server.serve(stream, address, permit).await,
                 Err(error) => {
                     tracing::warn!(error = %api::error_chain(&error), "a connection could not be served");
                 }
@@ -151,6 +178,43 @@ fn start_connection<A: Api, S: Sandboxes>(
     match thread {
         Some(thread) => drop(server.spawner.spawn_on(thread, "connection", connection)),
         None => drop(server.spawner.spawn("connection", connection)),
+    }
+}
+
+impl<A: Api, S: Sandboxes> Server<A, S> {
+    async fn serve(&self, stream: TcpStream, address: IpAddr, permit: ConnectionPermit) {
+        let dispatch = &self.dispatch;
+        let begun = match &self.tls {
+            None => Begun::Plain(stream),
+            Some(acceptor) => {
+                let limits = (dispatch.limits.idle, dispatch.limits.head);
+                accept::begin(stream, acceptor, limits, permit.closing()).await
+            }
+        };
+        let client = |is_tls| Client { address, is_tls };
+        match begun {
+            Begun::Closed => {}
+            Begun::Plain(stream) => {
+                let has_http2 = self.has_http2;
+                dispatch
+                    .serve(Box::new(stream), client(false), permit, has_http2)
+                    .await;
+            }
+            Begun::Tls { stream, is_http2 } if is_http2 => {
+                dispatch.serve_http2(stream, client(true), permit).await;
+            }
+            Begun::Tls { stream, .. } => {
+                dispatch.serve(stream, client(true), permit, false).await;
+            }
+            Begun::NotTls(stream) => {
+                let mut connection = Connection::new(Box::new(stream), client(false), permit);
+                let id = RequestId::random();
+                let response = dispatch.relay.sandboxes.refuse(Error::NotTls, &id);
+                if connection.respond(&response, false).await.is_ok() {
+                    connection.close().await;
+                }
+            }
+        }
     }
 }
 

@@ -46,6 +46,7 @@ pub(crate) async fn run(
     let (client, from_client) = connection.parts();
     let tunnel = async {
         client.write_all(from_upstream.unread()).await?;
+        client.flush().await?;
         upstream.write_all(from_client.unread()).await?;
         from_client.consume(from_client.unread().len());
         copy_both_ways(client, upstream).await

@@ -88,8 +88,29 @@ enum Command {
         #[arg(long, value_name = "PATH")]
         config: Option<PathBuf>,
     },
+    /// Certificates for TLS.
+    #[command(subcommand)]
+    Tls(TlsCommand),
     /// Print every key of the configuration, as a page in Markdown.
     ConfigReference,
+}
+
+#[derive(Debug, Subcommand)]
+enum TlsCommand {
+    /// Make a certificate authority of this server's own and a certificate that it signs, and print the
+    /// fingerprint by which clients know it.
+    Init {
+        /// Where to.
+        #[arg(value_name = "DIRECTORY", default_value = "/etc/opensandbox/tls")]
+        directory: PathBuf,
+        /// A name or address that the server is reached by, besides localhost; *.DOMAIN for the gateway's. May
+        /// be repeated.
+        #[arg(long, value_name = "NAME")]
+        name: Vec<String>,
+        /// Make a new certificate with the authority that is there. A server that runs takes it over.
+        #[arg(long)]
+        renew: bool,
+    },
 }
 
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -121,6 +142,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         Some(Command::ImportImage { path, name, config }) => {
             import_image(path, name.as_deref(), config.clone())
         }
+        Some(Command::Tls(TlsCommand::Init {
+            directory,
+            name,
+            renew,
+        })) => init_tls(directory, name, *renew),
         Some(Command::ConfigReference) => print(&config::reference_page()),
         None => serve(&arguments),
     };
@@ -380,6 +406,24 @@ fn write_new(path: &Path, text: &str, force: bool) -> Result<(), Failure> {
             code: 1,
         }
     })
+}
+
+fn init_tls(directory: &Path, names: &[String], renew: bool) -> Result<(), Failure> {
+    let made = crate::tls_init::init(directory, names, renew).map_err(|error| Failure {
+        message: api::error_chain(&error).to_string(),
+        code: 1,
+    })?;
+    print(&format!(
+        "Made {} and its key.\n\nFor the server's configuration:\n\n  [server.tls]\n  certificate = {:?}\n  \
+         key = {:?}\n\nFor its clients:\n\n  export OPEN_SANDBOX_PROTOCOL=https\n  export \
+         OPEN_SANDBOX_TLS_FINGERPRINT={}\n\nThat is the SHA-256 of {}, which browsers and other programs \
+         can be told to trust.\n",
+        made.certificate.display(),
+        made.certificate,
+        made.key,
+        made.fingerprint,
+        made.authority.display()
+    ))
 }
 
 fn new_key(name: &str) -> Result<(), Failure> {

@@ -7,6 +7,7 @@ mod check;
 mod exposure;
 pub(crate) mod ingress;
 pub(crate) mod kubernetes;
+mod tls_files;
 mod upstream;
 mod values;
 
@@ -17,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use daemon::config::{Loaded, Problems, Sources, Verdict, load as load_settings};
-use daemon::{section, telemetry};
+use daemon::section;
 use secrecy::SecretString;
 
 use crate::backends;
@@ -26,6 +27,7 @@ pub(crate) use check::optional_quantity;
 pub(crate) use exposure::{Exposure, exposure};
 pub use ingress::{Ingress, IngressMode, RouteKey, RouteKeys, RouteMode};
 pub use kubernetes::Kubernetes;
+pub use tls_files::TlsFiles;
 pub use upstream::WITHOUT_MEANING;
 pub(crate) use values::DEFAULT_KEY_NAME;
 pub use values::{ApiKey, ApiKeys, RuntimeKind, StoreKind};
@@ -108,6 +110,8 @@ section! {
         /// Origins whose web pages may call the API, for CORS. `*` is any page that knows an API
         /// key; on a server without keys it counts for nothing, and pages must be named.
         cors_origins: Vec<String> = vec!["*".to_owned()],
+        /// TLS. Without a certificate it is not spoken, with one nothing else is.
+        tls: TlsFiles = TlsFiles::default(),
     }
 
     /// Several teams on one server, each of which sees its own sandboxes alone.
@@ -306,7 +310,7 @@ pub fn load(sources: &Sources) -> Result<Loaded<Config>, Problems> {
         check::runtime(config, problems);
         check::storage(config, problems);
         ingress::check(&config.ingress, problems);
-        check_log(&config.log, problems);
+        check::log(&config.log, problems);
         check_otel(&config.otel, problems);
     })?;
     expand_home(&mut loaded.settings, home.as_deref());
@@ -420,6 +424,7 @@ fn check_server(server: &Server, problems: &mut Problems) {
         problems.add("server.api_key is blank; leave it out, or set a real key");
     }
     server.api_keys.check(problems);
+    server.tls.check("server.tls", problems);
 }
 
 impl Tenants {
@@ -442,15 +447,6 @@ impl SecureRuntime {
             _ => None,
         };
         self.docker_runtime.clone().or(usual.map(str::to_owned))
-    }
-}
-
-fn check_log(log: &Log, problems: &mut Problems) {
-    if let Err(error) = log.level.parse::<telemetry::Filter>() {
-        problems.add(format!("log.level: {error}"));
-    }
-    if let Err(error) = log.format.parse::<telemetry::Format>() {
-        problems.add(format!("log.format: {error}"));
     }
 }
 

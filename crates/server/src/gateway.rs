@@ -70,6 +70,8 @@ pub(crate) struct Shared {
     settings: crate::config::Ingress,
     /// The port that it listens at.
     port: u16,
+    /// Whether it speaks TLS.
+    is_tls: bool,
 }
 
 impl Shared {
@@ -100,6 +102,8 @@ impl Shared {
             codes: Codes::new(now()),
             requires_token: settings.gateway.require_token,
             settings,
+            is_tls: config.ingress.gateway.tls.certificate.is_some()
+                || config.server.tls.certificate.is_some(),
             port: at.port(),
         }))
     }

@@ -5,6 +5,9 @@
 
 #![forbid(unsafe_code)]
 
+mod tls;
+mod tls_init;
+
 pub mod access;
 mod backends;
 mod command;

@@ -15,7 +15,7 @@ use lifecycle::backend::{self, Backend};
 use lifecycle::clock::SystemClock;
 use lifecycle::store::Store;
 use lifecycle::{Caller, ControlPlane, Rules, Service};
-use proxy::Limits;
+use proxy::{Limits, Listener, TlsError};
 use tokio::net::{TcpListener, TcpSocket};
 
 use crate::access::{Given, LastKeyRemoved, tenants_file};
@@ -50,6 +50,9 @@ pub enum Error {
         #[source]
         source: io::Error,
     },
+    /// A certificate cannot be used.
+    #[error("TLS cannot be spoken")]
+    Tls(#[from] TlsError),
     /// The backend cannot be used.
     #[error("the backend cannot be opened")]
     Backend(#[source] backend::Error),
@@ -136,7 +139,7 @@ fn reload(server: &Running, reread: &Reread, level: &Level) {
     match taken {
         Ok(()) => {
             tracing::info!(
-                "configuration read again: API keys, tenants, rules and log level are taken over"
+                "configuration read again: API keys, tenants, rules, certificates and log level are taken over"
             );
         }
         Err(reason) => tracing::error!(
@@ -156,6 +159,7 @@ pub struct Running {
     pub service: Service,
     control: ControlPlane,
     app: App,
+    certificates: crate::tls::Certificates,
     tasks: Tasks,
 }
 
@@ -171,6 +175,8 @@ impl Running {
             .local_addr()
             .map_err(io_error("asking for the own address"))?;
         let given = Given::read(config).map_err(Error::Tenants)?;
+        let tasks = Tasks::new("server");
+        let certificates = crate::tls::Certificates::open(config, &tasks)?;
         let clock = SystemClock::new().map_err(io_error("making a timer"))?;
         let metrics = Arc::new(Metrics::default());
         let settings = lifecycle::Config {
@@ -182,7 +188,7 @@ impl Running {
         let control = ControlPlane::start(settings, backend, store, Arc::new(clock))
             .await
             .map_err(Error::Lifecycle)?;
-        let (tasks, gateway) = (Tasks::new("server"), open_gateway(config)?);
+        let gateway = open_gateway(config)?;
         let told = gateway.as_ref().map(|(_, shared)| Arc::clone(shared));
         let app = App::new(
             config,
@@ -203,31 +209,16 @@ impl Running {
                 }
             });
         }
-        let limits = Limits {
-            idle: Some(Duration::from_secs(config.server.timeout_keep_alive)),
-            head: Some(Duration::from_secs(config.server.timeout_request_head)),
-            connections: connections_max(config.server.max_connections, gateway.is_some()),
-            threads: std::thread::available_parallelism().map_or(1, usize::from),
-            ..Limits::default()
-        };
-        let ingress = app.ingress();
-        let trusted = config.server.trusted_proxies();
         let listener_address = |(listener, _): &(TcpListener, _)| listener.local_addr().ok();
         let gateway_address = gateway.as_ref().and_then(listener_address);
-        if let Some((listener, shared)) = gateway {
-            let (sandboxes, trusted) = (Gateway::new(app.ingress(), shared), trusted.clone());
-            proxy::serve(&tasks, listener, NoApi, sandboxes, trusted, limits)
-                .map_err(io_error("starting threads for the gateway"))?;
-        }
-        let front = app.clone().front(&config.server.cors_origins);
-        proxy::serve(&tasks, listener, front, ingress, trusted, limits)
-            .map_err(io_error("starting threads for connections"))?;
+        serve_listeners(config, &app, &certificates, &tasks, (listener, gateway))?;
         Ok(Self {
             address,
             gateway: gateway_address,
             service: control.for_caller(Caller::server()),
             control,
             app,
+            certificates,
             tasks,
         })
     }
@@ -236,6 +227,7 @@ impl Running {
     pub fn reload(&self, config: &Config) -> Result<(), NotReloaded> {
         self.app.replace_keys(Given::read(config)?)?;
         self.control.set_rules(rules(config));
+        self.certificates.reload();
         Ok(())
     }
 
@@ -265,6 +257,17 @@ fn connections_max(chosen: u32, has_gateway: bool) -> usize {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
     let all = derived_connections(limit.unwrap_or(u64::MAX));
     if has_gateway { all / 2 } else { all }
+}
+
+/// What connections may use.
+fn limits(config: &Config, has_gateway: bool) -> Limits {
+    Limits {
+        idle: Some(Duration::from_secs(config.server.timeout_keep_alive)),
+        head: Some(Duration::from_secs(config.server.timeout_request_head)),
+        connections: connections_max(config.server.max_connections, has_gateway),
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        ..Limits::default()
+    }
 }
 
 fn derived_connections(descriptors: u64) -> usize {
@@ -303,6 +306,35 @@ fn open_gateway(config: &Config) -> Result<Option<(TcpListener, Arc<gateway::Sha
         .map_err(io_error("asking for the gateway's address"))?;
     let shared = gateway::Shared::open(config, own)?;
     Ok(Some((listener, shared)))
+}
+
+/// Serves the API and, where there is one, the gateway.
+fn serve_listeners(
+    config: &Config,
+    app: &App,
+    certificates: &crate::tls::Certificates,
+    tasks: &Tasks,
+    (listener, gateway): (TcpListener, Option<(TcpListener, Arc<gateway::Shared>)>),
+) -> Result<(), Error> {
+    let limits = limits(config, gateway.is_some());
+    let trusted = config.server.trusted_proxies();
+    if let Some((listener, shared)) = gateway {
+        let (sandboxes, trusted) = (Gateway::new(app.ingress(), shared), trusted.clone());
+        let listener = Listener {
+            socket: listener,
+            tls: certificates.gateway.clone(),
+            has_http2: true,
+        };
+        proxy::serve(tasks, listener, NoApi, sandboxes, trusted, limits)
+            .map_err(io_error("starting threads for the gateway"))?;
+    }
+    let listener = Listener {
+        tls: certificates.server.clone(),
+        ..listener.into()
+    };
+    let front = app.clone().front(&config.server.cors_origins);
+    proxy::serve(tasks, listener, front, app.ingress(), trusted, limits)
+        .map_err(io_error("starting threads for connections"))
 }
 
 fn listen_at(address: SocketAddr, backlog: u32) -> Result<TcpListener, Error> {

@@ -9,6 +9,7 @@ use api::secret::Secret;
 use serde::Deserialize;
 
 use crate::error::{Error, Result};
+use crate::tls::TlsFingerprint;
 
 /// The variable that carries the API key.
 pub const ENV_API_KEY: &str = "OPEN_SANDBOX_API_KEY";
@@ -20,6 +21,9 @@ pub const ENV_PROTOCOL: &str = "OPEN_SANDBOX_PROTOCOL";
 pub const ENV_REQUEST_TIMEOUT: &str = "OPEN_SANDBOX_REQUEST_TIMEOUT";
 /// The variable that says whether sandboxes are reached through the server.
 pub const ENV_USE_SERVER_PROXY: &str = "OPEN_SANDBOX_USE_SERVER_PROXY";
+
+/// The variable that says which certificate the server, or its authority, has.
+pub const ENV_TLS_FINGERPRINT: &str = "OPEN_SANDBOX_TLS_FINGERPRINT";
 
 /// Where a server listens that nothing was said about.
 pub const DEFAULT_DOMAIN: &str = "localhost:8080";
@@ -45,6 +49,7 @@ pub struct ConnectionConfig {
     pub(crate) headers: BTreeMap<String, String>,
     pub(crate) user_agent: String,
     pub(crate) retry: RetryPolicy,
+    pub(crate) tls_fingerprint: Option<TlsFingerprint>,
 }
 
 /// How the server is spoken to.
@@ -126,6 +131,7 @@ impl Default for ConnectionConfig {
             headers: BTreeMap::new(),
             user_agent: concat!("opensandbox-rust/", env!("CARGO_PKG_VERSION")).to_owned(),
             retry: RetryPolicy::default(),
+            tls_fingerprint: None,
         }
     }
 }
@@ -187,6 +193,7 @@ impl ConnectionConfig {
             // What is not a number or not yes or no is passed over, as in the command line.
             request_timeout: variable(ENV_REQUEST_TIMEOUT).and_then(|text| text.parse().ok()),
             use_server_proxy: variable(ENV_USE_SERVER_PROXY).and_then(|text| flag(&text)),
+            tls_fingerprint: variable(ENV_TLS_FINGERPRINT),
         };
         self.apply(&connection)?;
         Ok(self)
@@ -208,6 +215,9 @@ impl ConnectionConfig {
         }
         if let Some(proxy) = given.use_server_proxy {
             self.use_server_proxy = proxy;
+        }
+        if let Some(fingerprint) = &given.tls_fingerprint {
+            self.tls_fingerprint = Some(fingerprint.parse()?);
         }
         Ok(())
     }
@@ -267,6 +277,14 @@ impl ConnectionConfig {
     #[must_use]
     pub fn retry(mut self, policy: RetryPolicy) -> Self {
         self.retry = policy;
+        self
+    }
+
+    /// Sets the fingerprint of the certificate that the server, or the authority that signed its certificate, has.
+    /// Then no other server is spoken to, and which authorities this machine trusts does not matter.
+    #[must_use]
+    pub fn tls_fingerprint(mut self, fingerprint: TlsFingerprint) -> Self {
+        self.tls_fingerprint = Some(fingerprint);
         self
     }
 
@@ -356,6 +374,7 @@ struct Connection {
     protocol: Option<String>,
     request_timeout: Option<f64>,
     use_server_proxy: Option<bool>,
+    tls_fingerprint: Option<String>,
 }
 
 #[cfg(test)]

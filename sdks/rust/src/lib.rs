@@ -47,6 +47,7 @@ mod pty;
 mod results;
 mod sandbox;
 mod sessions;
+mod tls;
 mod transport;
 pub mod volume;
 mod wait;
@@ -57,7 +58,8 @@ pub use code::{Code, RunCode};
 pub use commands::{Commands, Logs, RunCommand};
 pub use config::{
     ConnectionConfig, DEFAULT_DOMAIN, DEFAULT_REQUEST_TIMEOUT, ENV_API_KEY, ENV_DOMAIN,
-    ENV_PROTOCOL, ENV_REQUEST_TIMEOUT, ENV_USE_SERVER_PROXY, Protocol, RetryPolicy,
+    ENV_PROTOCOL, ENV_REQUEST_TIMEOUT, ENV_TLS_FINGERPRINT, ENV_USE_SERVER_PROXY, Protocol,
+    RetryPolicy,
 };
 pub use connect::{Connect, READY_TIMEOUT};
 pub use contents::{ByteStream, Contents, WriteFile};
@@ -75,6 +77,7 @@ pub use pty::{
 pub use results::{Figure, ResultKind, RichResult};
 pub use sandbox::Sandbox;
 pub use sessions::{RunInSession, Session, Sessions};
+pub use tls::TlsFingerprint;
 
 pub use api::error_chain;
 pub use api::query::{

@@ -74,6 +74,7 @@ fn build(config: &ConnectionConfig, http1_only: bool) -> Result<reqwest::Client>
     if http1_only {
         builder = builder.http1_only();
     }
+    builder = crate::tls::pinned(builder, config, http1_only)?;
     builder.build().map_err(|error| Error::Config {
         origin: "connection".to_owned(),
         message: api::error_chain(&error).to_string(),

@@ -14,6 +14,7 @@ import os
 import shutil
 import signal
 import socket
+import ssl
 import subprocess
 import tempfile
 from dataclasses import dataclass
@@ -75,9 +76,13 @@ def free_port():
     return probe.getsockname()[1]
 
 
-def delete_all(port):
+def delete_all(port, authority=None):
     """Sandboxes outlive their server, and a pool of the SDK leaves its idle ones alive."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_SECONDS_MAX)
+    if authority is None:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=START_SECONDS_MAX)
+    else:
+        trusted = ssl.create_default_context(cafile=authority)
+        connection = http.client.HTTPSConnection("127.0.0.1", port, timeout=START_SECONDS_MAX, context=trusted)
 
     def call(method, path):
         connection.request(method, path, headers={"OPEN-SANDBOX-API-KEY": API_KEY})
@@ -92,8 +97,9 @@ def delete_all(port):
 
 
 @contextlib.contextmanager
-def serving(more=""):
-    """A server with these sections besides the usual ones, until the end of the block."""
+def serving(more="", authority=None):
+    """A server with these sections besides the usual ones, until the end of the block. `authority` is that of its
+    certificate, where the sections give it one."""
     if os.geteuid() != 0:
         message = "these tests make real sandboxes and need root: sudo make test"
         if os.environ.get("CI") == "true":
@@ -138,7 +144,7 @@ def serving(more=""):
         process.kill()
         pytest.fail(f"the server did not become ready:\n{log.read_text()}")
     yield Server(f"127.0.0.1:{port}", shared, process, log)
-    delete_all(port)
+    delete_all(port, authority)
     process.send_signal(signal.SIGTERM)
     code = process.wait(timeout=START_SECONDS_MAX)
     print(log.read_text()[-4000:])

@@ -57,6 +57,10 @@ pub struct Globals {
     /// How the server is spoken to.
     #[arg(long, global = true, value_name = "http|https", value_parser = ["http", "https"])]
     pub protocol: Option<String>,
+    /// The SHA-256 of the server's certificate, or of its authority's, as `osb server tls init` prints it: then
+    /// no other server is spoken to [env: OPEN_SANDBOX_TLS_FINGERPRINT].
+    #[arg(long, global = true, value_name = "SHA256")]
+    pub tls_fingerprint: Option<String>,
     /// Seconds an answer may take.
     #[arg(long, global = true, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     pub request_timeout: Option<u64>,

@@ -158,3 +158,20 @@ fn a_body_that_is_ended_early_ends_behind_a_whole_chunk() {
         }
     }
 }
+
+#[test]
+fn what_is_decoded_has_no_framing() {
+    let chunked = b"5;ext=1\r\nhello\r\n6\r\n world\r\n0\r\nTrailer: 1\r\n\r\nnext";
+    for step in [1, 2, 7, chunked.len()] {
+        let mut framing = BodyFraming::new(Length::Chunked);
+        let (mut out, mut used) = (bytes::BytesMut::new(), 0);
+        for piece in chunked.chunks(step) {
+            used += framing.decode(piece, &mut out).unwrap();
+        }
+        assert_eq!((&out[..], used), (&b"hello world"[..], chunked.len() - 4));
+        assert!(framing.is_done());
+    }
+    let (mut framing, mut out) = (BodyFraming::new(Length::Exactly(3)), bytes::BytesMut::new());
+    assert_eq!(framing.decode(b"abcd", &mut out), Ok(3));
+    assert_eq!(&out[..], b"abc");
+}

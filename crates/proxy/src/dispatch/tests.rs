@@ -326,7 +326,11 @@ async fn a_connection_that_waits_is_left_alone() {
     let looks = Arc::new(AtomicUsize::new(0));
     let (mut client, ours) = tokio::io::duplex(1024);
     let stream = Box::new(Counted(ours, Arc::clone(&looks)));
-    let serving = tokio::spawn(async move { dispatch.serve(stream, address, permit).await });
+    let origin = Client {
+        address,
+        is_tls: false,
+    };
+    let serving = tokio::spawn(async move { dispatch.serve(stream, origin, permit, false).await });
     // Waits for a handler with the next request at hand, then for a request.
     let text = format!("GET /slow HTTP/1.1\r\nhost: x\r\n\r\n{CARRIED}");
     client.write_all(text.as_bytes()).await.unwrap();

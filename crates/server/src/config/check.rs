@@ -83,3 +83,12 @@ pub(super) fn storage(config: &Config, problems: &mut Problems) {
         problems.add("storage.host_path_id has no effect with storage.host_paths_as_root = true");
     }
 }
+
+pub(super) fn log(log: &super::Log, problems: &mut Problems) {
+    if let Err(error) = log.level.parse::<daemon::telemetry::Filter>() {
+        problems.add(format!("log.level: {error}"));
+    }
+    if let Err(error) = log.format.parse::<daemon::telemetry::Format>() {
+        problems.add(format!("log.format: {error}"));
+    }
+}

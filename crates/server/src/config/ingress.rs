@@ -11,8 +11,8 @@ use proxy::gateway::KeyRing;
 use secrecy::{ExposeSecret as _, SecretSlice, SecretString};
 use serde::Deserialize;
 
-use super::parse_host;
 use super::values::leaf;
+use super::{TlsFiles, parse_host};
 
 section! {
     /// How services in sandboxes are reached from outside.
@@ -43,6 +43,9 @@ section! {
         require_token: bool = true,
         /// How clients are told to name a sandbox. The gateway understands all ways at once.
         route: GatewayRoute = GatewayRoute::default(),
+        /// TLS, with a certificate for the names that the gateway is reached by, as in
+        /// *.sandboxes.example. Default: the server's.
+        tls: TlsFiles = TlsFiles::default(),
     }
 
     /// How clients are told to name a sandbox.
@@ -173,6 +176,7 @@ pub(super) fn check(ingress: &Ingress, problems: &mut Problems) {
             gateway.host
         ));
     }
+    gateway.tls.check("ingress.gateway.tls", problems);
     let is_wildcard = gateway.route.mode == RouteMode::Wildcard;
     if is_wildcard && gateway.wildcard().is_none() {
         problems.add(

@@ -154,11 +154,14 @@ impl Shared {
         let gateway = &self.settings.gateway;
         let wildcard = gateway.told().zip(gateway.wildcard());
         let origin = match wildcard {
-            Some(((true, _), base)) => format!("https://{id}-{port}.{base}"),
+            Some(((is_https, _), base)) if is_https || self.is_tls => {
+                format!("https://{id}-{port}.{base}")
+            }
             // Browsers take our cookie without TLS from names under localhost alone.
-            Some(((false, _), base)) if is_localhost(base) => format!("http://{id}-{port}.{base}"),
+            Some((_, base)) if is_localhost(base) => format!("http://{id}-{port}.{base}"),
             None if is_localhost(asked.host) => {
-                format!("http://{id}-{port}.localhost:{}", self.port)
+                let scheme = if self.is_tls { "https" } else { "http" };
+                format!("{scheme}://{id}-{port}.localhost:{}", self.port)
             }
             _ => return Err(NotTold::NoOrigin),
         };

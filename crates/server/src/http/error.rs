@@ -375,22 +375,22 @@ fn of_store(error: &store::Error) -> Answer {
 
 fn of_proxy(error: &proxy::Error<ingress::Error>) -> Answer {
     use ErrorCode as Code;
+    use proxy::Error as Proxied;
     let message = error.to_string();
     match error {
-        proxy::Error::Sandbox(error) => match error {
+        Proxied::Sandbox(error) => match error {
             ingress::Error::Route(_) => Answer::new(400, Code::DockerInvalidPort, message),
             ingress::Error::Unauthorized(_) => {
                 Answer::new(401, Code::MissingOrInvalidSecureAccess, message)
             }
             ingress::Error::Lifecycle(error) => of_lifecycle(error),
         },
-        proxy::Error::Malformed(_) => Answer::new(400, Code::ValidationFailed, message),
-        proxy::Error::Connect => Answer::new(405, Code::MethodNotAllowed, message),
-        proxy::Error::ServiceWorker => Answer::new(403, Code::Forbidden, message),
-        proxy::Error::Panicked => Answer::internal(),
-        proxy::Error::UpstreamClosed { .. } => {
-            Answer::new(502, Code::BackendResponseFailed, message)
-        }
+        Proxied::Malformed(_) => Answer::new(400, Code::ValidationFailed, message),
+        Proxied::NotTls => Answer::new(400, Code::ValidationFailed, message),
+        Proxied::Connect => Answer::new(405, Code::MethodNotAllowed, message),
+        Proxied::ServiceWorker => Answer::new(403, Code::Forbidden, message),
+        Proxied::Panicked => Answer::internal(),
+        Proxied::UpstreamClosed { .. } => Answer::new(502, Code::BackendResponseFailed, message),
     }
 }
 

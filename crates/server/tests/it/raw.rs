@@ -80,6 +80,18 @@ impl Stage {
         Raw::new(UnixStream::from_std(stream).unwrap())
     }
 
+    /// A connection to that service that waits.
+    pub(crate) fn try_service(&mut self) -> Option<Raw<UnixStream>> {
+        let stream = self.connections.try_recv().ok()?;
+        Some(Raw::new(UnixStream::from_std(stream).unwrap()))
+    }
+
+    /// All connections to that service from now on, for where the stage itself is needed meanwhile.
+    pub(crate) fn take_connections(&mut self) -> mpsc::Receiver<std::os::unix::net::UnixStream> {
+        let (_, none) = mpsc::channel(1);
+        std::mem::replace(&mut self.connections, none)
+    }
+
     /// Whether no connection to that service waits.
     pub(crate) fn is_left_alone(&mut self) -> bool {
         self.connections.try_recv().is_err()

@@ -52,7 +52,9 @@ fn answer(error: &proxy::Error<Error>, id: &RequestId) -> Answer {
     let message = error.to_string();
     match error {
         proxy::Error::Sandbox(error) => of_gateway(error, message),
-        proxy::Error::Malformed(_) => Answer::new(400, Code::ValidationFailed, message),
+        proxy::Error::Malformed(_) | proxy::Error::NotTls => {
+            Answer::new(400, Code::ValidationFailed, message)
+        }
         proxy::Error::Connect => Answer::new(405, Code::MethodNotAllowed, message),
         proxy::Error::ServiceWorker => Answer::new(403, Code::Forbidden, message),
         proxy::Error::UpstreamClosed { .. } => {
