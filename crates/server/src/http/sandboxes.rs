@@ -86,7 +86,9 @@ pub(super) async fn get(
     CallerService(service): CallerService,
     OfSandbox(id): OfSandbox,
 ) -> Result<Json<api::sandbox::Sandbox>, Error> {
-    Ok(Json(wire::sandbox(&*service.get(&id)?)))
+    let sandbox = service.get(&id)?;
+    service.require(Right::Read)?;
+    Ok(Json(wire::sandbox(&sandbox)))
 }
 
 /// `PATCH /sandboxes/{id}/metadata`
