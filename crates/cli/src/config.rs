@@ -241,18 +241,22 @@ impl Config {
     /// The settings as they are shown, the key only by its shape.
     pub fn shown(&self) -> Record {
         let path = self.path.as_ref();
-        Record::new()
+        let shown = Record::new()
             .with("api_key", self.api_key.as_deref().map(mask))
             .with("domain", self.domain.clone())
             .with("protocol", self.protocol.clone())
-            .with("tls_fingerprint", self.tls_fingerprint.clone())
             .with("request_timeout", self.request_timeout)
             .with("use_server_proxy", self.use_server_proxy)
             .with("color", self.color)
             .with("default_image", self.default_image.clone())
             .with("default_timeout", self.default_timeout.clone())
             .with("config_path", path.map(|path| path.display().to_string()))
-            .with("config_file_exists", path.is_some_and(|path| path.exists()))
+            .with("config_file_exists", path.is_some_and(|path| path.exists()));
+        // The published command line has no such row.
+        match &self.tls_fingerprint {
+            Some(fingerprint) => shown.with("tls_fingerprint", fingerprint.clone()),
+            None => shown,
+        }
     }
 }
 
