@@ -21,6 +21,7 @@ HANDLER_LINES_MAX = 40
 # The one file of each program in which errors get the status of an answer.
 STATUS_FILES = {
     "crates/server/src/http/error.rs",
+    "crates/server/src/http/error/egress.rs",
     "crates/server/src/http/error/gateway.rs",
     "crates/server/src/http/error/readable.rs",
     "crates/execd/src/http/problem.rs",

@@ -6,10 +6,11 @@ use serde::{Deserialize, Deserializer, Serialize};
 use utoipa::ToSchema;
 
 use crate::deserialize::null_as_default;
+use crate::egress::policy::{EgressPolicy, EgressRule, PortRange, Protocol};
 
 /// Rules in order; the first that matches a name decides.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "camelCase")]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NetworkPolicy {
     /// What happens where no rule matches; nothing is `deny`.
     #[serde(
@@ -21,6 +22,14 @@ pub struct NetworkPolicy {
     /// The rules. Always present in answers, because a published client fails on `null`.
     #[serde(default, deserialize_with = "null_as_default")]
     pub egress: Vec<NetworkRule>,
+    /// Lists of targets that the operator defined under these names: their rules, all of which allow, stand
+    /// behind the others. Not part of the published contract.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    pub presets: Vec<String>,
 }
 
 impl NetworkPolicy {
@@ -28,7 +37,15 @@ impl NetworkPolicy {
     pub fn allow_all() -> Self {
         Self {
             default_action: Some(PolicyAction::Allow),
-            egress: Vec::new(),
+            ..Self::default()
+        }
+    }
+
+    /// Nothing may be reached.
+    pub fn deny_all() -> Self {
+        Self {
+            default_action: Some(PolicyAction::Deny),
+            ..Self::default()
         }
     }
 
@@ -39,7 +56,8 @@ impl NetworkPolicy {
 
     /// How the policy is called in answers.
     pub fn mode(&self) -> PolicyMode {
-        match (self.fallback(), self.egress.is_empty()) {
+        let is_plain = self.egress.is_empty() && self.presets.is_empty();
+        match (self.fallback(), is_plain) {
             (PolicyAction::Allow, true) => PolicyMode::AllowAll,
             (PolicyAction::Deny, true) => PolicyMode::DenyAll,
             (_, false) => PolicyMode::Enforcing,
@@ -47,8 +65,19 @@ impl NetworkPolicy {
     }
 }
 
-/// One rule.
+impl From<&EgressPolicy> for NetworkPolicy {
+    fn from(policy: &EgressPolicy) -> Self {
+        Self {
+            default_action: Some(policy.default_action),
+            egress: policy.rules.iter().map(NetworkRule::from).collect(),
+            presets: Vec::new(),
+        }
+    }
+}
+
+/// One rule. A field that is not one of these is refused: its author believes that it means something.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
 pub struct NetworkRule {
     /// Whether the target may be reached; nothing is `deny`.
     #[serde(default)]
@@ -57,6 +86,43 @@ pub struct NetworkRule {
     /// A name, `*.` and a name, an address or a range of addresses.
     #[schema(min_length = 1)]
     pub target: String,
+    /// The ports that the rule is about, such as `443` and `8000-8080`; none stand for all. Not part of the
+    /// published contract.
+    #[serde(
+        default,
+        deserialize_with = "null_as_default",
+        skip_serializing_if = "Vec::is_empty"
+    )]
+    #[schema(value_type = Vec<String>)]
+    pub ports: Vec<PortRange>,
+    /// The protocol that the rule is about, `tcp` or `udp`; nothing stands for both. Not part of the published
+    /// contract.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<String>)]
+    pub protocol: Option<Protocol>,
+}
+
+impl NetworkRule {
+    /// A rule about every port of a target.
+    pub fn new(action: PolicyAction, target: impl Into<String>) -> Self {
+        Self {
+            action,
+            target: target.into(),
+            ports: Vec::new(),
+            protocol: None,
+        }
+    }
+}
+
+impl From<&EgressRule> for NetworkRule {
+    fn from(rule: &EgressRule) -> Self {
+        Self {
+            action: rule.action,
+            target: rule.target.to_string(),
+            ports: rule.ports.clone(),
+            protocol: rule.protocol,
+        }
+    }
 }
 
 /// Whether something may be reached. Anything else is refused, never read as one of the two.

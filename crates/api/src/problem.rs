@@ -41,10 +41,12 @@ impl Problem {
     }
 
     /// The HTTP status the published server gives such a problem: 422 for a request that does
-    /// not fit its schema, 400 for one that breaks a rule.
+    /// not fit its schema, 413 for one that has more of something than it may, 400 for one that breaks a
+    /// rule.
     pub const fn status(&self) -> u16 {
         match self.code {
             ErrorCode::ValidationFailed => 422,
+            ErrorCode::BodyTooLarge => 413,
             _ => 400,
         }
     }

@@ -263,6 +263,17 @@ impl World {
 
     /// As [`World::attack`]; the sandbox stays for the caller to look at and delete.
     pub(crate) async fn attack_as(&self, id: &SandboxId, setup: &Setup, words: &[&str]) -> Outcome {
+        self.attack_beside(id, setup, words, async {}).await
+    }
+
+    /// As [`World::attack_as`]; `beside` runs once the sandbox is made.
+    pub(crate) async fn attack_beside(
+        &self,
+        id: &SandboxId,
+        setup: &Setup,
+        words: &[&str],
+        beside: impl Future<Output = ()>,
+    ) -> Outcome {
         let mut events = self.backend.events();
         let entrypoint: Vec<&str> = [setup.program]
             .into_iter()
@@ -281,7 +292,8 @@ impl World {
                 }
             }
         });
-        let exit = exit.await.ok().flatten();
+        let (exit, ()) = tokio::join!(exit, beside);
+        let exit = exit.ok().flatten();
         let query = LogQuery {
             tail_lines: 100,
             since: None,

@@ -161,3 +161,20 @@ pub(crate) async fn inspect(engine: &Engine, container: &str) -> Result<Inspecte
     };
     Ok(Inspected { state, started_at })
 }
+
+/// Whether a container was made with a way outside; `None` where it is gone.
+pub(crate) async fn has_network(
+    engine: &Engine,
+    container: &str,
+) -> Result<Option<bool>, EngineError> {
+    let none = None::<InspectContainerOptions>;
+    let call = engine.api.inspect_container(container, none);
+    match engine.call("looking at a container's network", call).await {
+        Ok(found) => {
+            let mode = found.host_config.and_then(|config| config.network_mode);
+            Ok(Some(mode.as_deref() != Some("none")))
+        }
+        Err(failure) if failure.status() == Some(404) => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}

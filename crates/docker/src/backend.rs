@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use api::egress::policy::EgressPolicy;
 use api::id::{SandboxId, SnapshotId};
 use api::platform::go_arch;
 use async_trait::async_trait;
@@ -25,7 +26,7 @@ use crate::directory::{Layout, failed};
 use crate::engine::{Engine, EngineError, unavailable};
 use crate::image::{self, Images};
 use crate::sandbox::{Sandbox, State};
-use crate::{describe, dial, feed, logs, removal, snapshot};
+use crate::{adopt, describe, dial, feed, logs, removal, snapshot};
 
 /// Creations that the engine is asked for at once. An engine works them off one after the other in
 /// many places, and more only add to each other's latency.
@@ -406,6 +407,16 @@ impl Backend for Docker {
 
     async fn inspect(&self, id: &SandboxId) -> Result<SandboxDetails, Error> {
         Ok(self.shared.sandboxes.get(id)?.observe())
+    }
+
+    async fn network_policy(&self, id: &SandboxId) -> Result<EgressPolicy, Error> {
+        let sandbox = self.shared.sandboxes.get(id)?;
+        let has_network = adopt::has_network(&self.shared.engine, &sandbox.container).await;
+        match has_network.map_err(EngineError::into_error)? {
+            Some(true) => Ok(EgressPolicy::ALLOW_ALL),
+            Some(false) => Ok(EgressPolicy::DENY_ALL),
+            None => Err(Error::NotFound(id.clone())),
+        }
     }
 
     async fn connect(

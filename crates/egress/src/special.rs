@@ -57,6 +57,12 @@ const PRIVATE: [(&str, u8); 8] = [
     ("5f00::", 16),
 ];
 
+/// The private networks of IPv4, for who filters packets by them.
+pub fn private_v4() -> impl Iterator<Item = (Ipv4Addr, u8)> {
+    let v4 = |(network, length): &(&str, u8)| Some((network.parse().ok()?, *length));
+    PRIVATE.iter().filter_map(v4)
+}
+
 /// Whether an address is one of the special ones.
 pub fn class(address: IpAddr) -> Option<Special> {
     let address = address.to_canonical();

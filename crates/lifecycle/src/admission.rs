@@ -10,12 +10,13 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use api::egress::policy::PolicyMode;
+use api::egress::policy::{EgressRule, PolicyAction, PolicyMode, Protocol};
 use api::id::SnapshotId;
 
 use crate::backend::{Capabilities, ConnectError, Platform, Source, Volume, VolumeSource};
 use crate::caller::{Caller, Tenant};
 use crate::error::{Error, Feature, Violation};
+use crate::policy::PolicyChange;
 use crate::rights::{Right, Role};
 use crate::sandbox::{
     CreateRequest, Sandbox, Snapshot, SnapshotState, State, VolumeRequest, VolumeRequestSource,
@@ -122,11 +123,19 @@ pub(crate) fn allow(caller: &Caller, right: Right) -> Result<(), Error> {
     }))
 }
 
+/// Lets pass who has a right, and who may read and change what the one sandbox that it sees may reach.
+pub(crate) fn hold_policy(caller: &Caller, right: Right) -> Result<(), Error> {
+    match caller.role {
+        Role::PolicyHolder => Ok(()),
+        _ => allow(caller, right),
+    }
+}
+
 /// Whether a sandbox exists for a caller.
 pub(crate) fn sees(caller: &Caller, sandbox: &Sandbox) -> bool {
     match caller.role {
-        // The proxy compared the token of the very sandbox; the server acts for all.
-        Role::Visitor | Role::Server => true,
+        // The proxy, or the egress API, compared the token of the very sandbox; the server acts for all.
+        Role::Visitor | Role::PolicyHolder | Role::Server => true,
         _ => caller.tenant == sandbox.tenant && caller.scope.covers(sandbox),
     }
 }
@@ -310,14 +319,54 @@ fn volume_source(
 fn network(request: &CreateRequest, limits: &Limits<'_>) -> Result<(), Error> {
     let is_enforcing = request.network.mode() == PolicyMode::Enforcing;
     if is_enforcing && !limits.capabilities.network_rules {
-        return Err(Error::Unsupported {
-            feature: Feature::NetworkRules,
-            message: "rules by target are not enforced by this server yet; allow or deny \
-                      everything, or leave it out"
-                .to_owned(),
-        });
+        return Err(no_network_rules(Feature::NetworkRules, limits.backend));
     }
-    Ok(())
+    datagrams(&request.network.rules)
+}
+
+/// What a policy can be changed to. That it can be changed at all comes with the rules.
+pub(crate) fn policy_change(
+    change: &PolicyChange,
+    capabilities: Capabilities,
+    backend: &'static str,
+) -> Result<(), Error> {
+    if !capabilities.network_rules {
+        return Err(no_network_rules(Feature::PolicyChange, backend));
+    }
+    match change {
+        PolicyChange::Replace(policy) => datagrams(&policy.rules),
+        PolicyChange::Merge(rules) => datagrams(rules),
+        PolicyChange::Remove(_) => Ok(()),
+    }
+}
+
+fn no_network_rules(feature: Feature, backend: &str) -> Error {
+    Error::Unsupported {
+        feature,
+        message: format!(
+            "the {backend} backend does not enforce rules by target here, and cannot change what a \
+             sandbox may reach; allow or deny everything when it is made"
+        ),
+    }
+}
+
+/// Whoever enforces rules carries TCP and answers for names; a rule that opens anything else would open
+/// nothing, and its author believes that it does.
+fn datagrams(rules: &[EgressRule]) -> Result<(), Error> {
+    let opens_udp = |rule: &&EgressRule| {
+        rule.action == PolicyAction::Allow && rule.protocol == Some(Protocol::Udp)
+    };
+    match rules.iter().find(opens_udp) {
+        None => Ok(()),
+        Some(rule) => Err(Error::Unsupported {
+            feature: Feature::NetworkRules,
+            message: format!(
+                "the rule about {} allows UDP, which is not carried out of sandboxes that have rules; \
+                 names are looked up without a rule for it",
+                rule.target
+            ),
+        }),
+    }
 }
 
 /// Refuses what the backend could not honour, before anything is made.

@@ -158,6 +158,11 @@ impl Caller {
         Caller::new("visitor", Role::Visitor)
     }
 
+    /// Whoever showed the egress token of a sandbox.
+    pub fn policy_holder() -> Caller {
+        Caller::new("egress-token", Role::PolicyHolder)
+    }
+
     /// The server itself.
     pub fn server() -> Caller {
         Caller::new("server", Role::Server)

@@ -22,6 +22,7 @@ use crate::deadlines;
 use crate::ended;
 use crate::error::Error;
 use crate::machine::Observation;
+use crate::policy::{PolicyChange, PolicyOutcome};
 use crate::sandbox::Reason;
 use crate::shared::Shared;
 
@@ -56,6 +57,7 @@ pub(crate) enum CallEvent {
     Paused(Result<(), Error>),
     Resumed(Result<(), Error>),
     Snapshotted(Result<SnapshotDetails, Error>),
+    PolicyChanged(Result<PolicyOutcome, Error>),
     Inspected(Observation),
     Deleted {
         result: Result<(), Error>,
@@ -247,6 +249,23 @@ impl Call {
                 discard_snapshot(self.shared, snapshot);
             }
         });
+    }
+
+    pub(crate) fn change_policy(self, change: PolicyChange) {
+        self.shared.clone().tasks.spawn(async move {
+            let result = self.changed_policy(change).await;
+            self.report(CallEvent::PolicyChanged(result)).await;
+        });
+    }
+
+    async fn changed_policy(&self, change: PolicyChange) -> Result<PolicyOutcome, Error> {
+        let current = self.backend().network_policy(&self.id).await?;
+        let policy = change.apply(&current)?;
+        let is_changed = policy != current;
+        if is_changed {
+            self.backend().set_network_policy(&self.id, &policy).await?;
+        }
+        Ok(PolicyOutcome { policy, is_changed })
     }
 
     pub(crate) fn inspect(self) {

@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use api::sandbox::NAME_METADATA_KEY;
 use jiff::SignedDuration;
-use secrecy::SecretString;
 use tokio::sync::oneshot;
 
 use crate::admission::{self, Admitted};
@@ -20,7 +19,7 @@ use crate::machine::after;
 use crate::names;
 use crate::owner;
 use crate::recipe::{Recipe, fingerprint};
-use crate::sandbox::{CreateRequest, Reason, Sandbox, State, Status};
+use crate::sandbox::{CreateRequest, Reason, Sandbox, State, Status, new_token};
 use crate::service::CreateOutcome;
 use crate::shared::Shared;
 use crate::store::{self, KeyRecord, SandboxRecord};
@@ -179,6 +178,7 @@ async fn begin(
         secure_access: request.secure_access,
         exit: None,
         access_token: new_token(),
+        egress_token: new_token(),
     };
     let key = key.map(|(key, fingerprint)| KeyRecord {
         key: key.to_owned(),
@@ -198,9 +198,4 @@ async fn begin(
         .tenants
         .while_there(tenant, || owner::spawn(shared, record, origination))?;
     answer.await.unwrap_or(Err(Error::ShuttingDown))
-}
-
-/// 256 bits that nobody can guess.
-fn new_token() -> SecretString {
-    SecretString::from(hex::encode(rand::random::<[u8; 32]>()))
 }

@@ -34,6 +34,9 @@ pub(crate) const PAUSE: Duration = Duration::from_secs(25);
 /// As for pausing.
 pub(crate) const RESUME: Duration = Duration::from_secs(25);
 
+/// The egress gate answers within milliseconds; one that died is replaced first.
+pub(crate) const CHANGE_POLICY: Duration = Duration::from_secs(25);
+
 /// Engines without constant-time snapshots copy the whole writable layer.
 pub(crate) const SNAPSHOT: Duration = Duration::from_secs(900);
 

@@ -94,6 +94,14 @@ pub enum Error {
         /// What is not possible and what to do.
         message: String,
     },
+    /// A policy would have more rules than it may.
+    #[error("the policy would have {rules} rules; at most {max} are allowed")]
+    TooManyRules {
+        /// How many it would have.
+        rules: usize,
+        /// How many it may have.
+        max: usize,
+    },
     /// The request breaks rules of the operator.
     #[error("the request is not admitted: {}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
     NotAdmitted(Vec<Violation>),
@@ -173,6 +181,8 @@ pub enum Feature {
     NoNetwork,
     /// Network rules by target.
     NetworkRules,
+    /// Changing what a sandbox may reach.
+    PolicyChange,
     /// Another platform than the machine's own.
     Platform,
     /// Renewal by access.
@@ -194,7 +204,7 @@ impl Feature {
             Feature::Gpu => "resourceLimits.gpu",
             Feature::DiskLimit => "resourceLimits.disk",
             Feature::NoNetwork => "network",
-            Feature::NetworkRules => "networkPolicy",
+            Feature::NetworkRules | Feature::PolicyChange => "networkPolicy",
             Feature::Platform => "platform",
             Feature::RenewOnAccess => "extensions.access.renew.extend.seconds",
             Feature::FromSnapshot => "snapshotId",

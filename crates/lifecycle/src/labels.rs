@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::backend::{Platform, SandboxDetails};
 use crate::caller::Tenant;
 use crate::machine::after;
-use crate::sandbox::{Origin, Reason, Sandbox, State, Status, secret_text};
+use crate::sandbox::{Origin, Reason, Sandbox, State, Status, new_token, secret_text};
 
 /// The control plane it belongs to.
 pub const CONTROL_PLANE: &str = "opensandbox.io/owner";
@@ -151,6 +151,7 @@ pub(crate) fn adopt(observed: &SandboxDetails, now: Timestamp) -> Option<Sandbox
         secure_access: kept.secure_access,
         exit: None,
         access_token: kept.access_token,
+        egress_token: new_token(),
     })
 }
 

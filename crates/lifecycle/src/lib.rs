@@ -30,6 +30,7 @@ mod metadata;
 mod names;
 mod observer;
 mod owner;
+mod policy;
 mod recipe;
 mod reconcile;
 mod record_writer;
@@ -57,6 +58,7 @@ pub use keys::{
     hash, new_api_key,
 };
 pub use observer::{CreationTimes, Observer};
+pub use policy::{PolicyChange, PolicyOutcome};
 pub use recipe::Recipe;
 pub use rights::{Right, Role, Scope};
 pub use sandbox::{

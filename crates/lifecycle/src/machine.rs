@@ -81,6 +81,7 @@ pub(crate) enum Op {
     Pause,
     Resume,
     Snapshot,
+    ChangePolicy,
     Inspect,
     Delete,
 }
@@ -92,6 +93,7 @@ pub(crate) enum Ask {
     Pause,
     Resume,
     Snapshot,
+    ChangePolicy,
     Delete,
     Renew,
 }
@@ -130,6 +132,8 @@ pub(crate) enum Event {
     ResumeDone(Result<(), Error>),
     Snapshot,
     SnapshotDone(Result<(), Error>),
+    ChangePolicy,
+    PolicyChanged(Result<(), Error>),
     Delete,
     DeleteDone(Result<(), Error>),
     /// The wait after a failed deletion is over.
@@ -226,6 +230,8 @@ pub(crate) fn step(machine_state: &mut MachineState, event: Event) -> Effects {
         Event::ResumeDone(result) => machine_state.resume_done(result, todo),
         Event::Snapshot => machine_state.snapshot(todo),
         Event::SnapshotDone(result) => machine_state.snapshot_done(result, todo),
+        Event::ChangePolicy => machine_state.change_policy(todo),
+        Event::PolicyChanged(result) => machine_state.policy_changed(result, todo),
         Event::Delete => {
             let why = (Reason::ContainerDeleting, "The sandbox is being deleted");
             machine_state.delete(why, todo);
@@ -319,12 +325,15 @@ impl MachineState {
     pub(crate) fn must_wait(&self, ask: Ask) -> bool {
         let is_settling = matches!(
             self.op,
-            Some(Op::Pause | Op::Resume | Op::Snapshot | Op::Inspect)
+            Some(Op::Pause | Op::Resume | Op::Snapshot | Op::ChangePolicy | Op::Inspect)
         );
         is_settling
             && !self.state.has_ended()
             && self.state != State::Stopping
-            && matches!(ask, Ask::Pause | Ask::Resume | Ask::Snapshot)
+            && matches!(
+                ask,
+                Ask::Pause | Ask::Resume | Ask::Snapshot | Ask::ChangePolicy
+            )
     }
 
     fn set(&mut self, state: State, reason: Reason, message: impl Into<String>) {
@@ -441,6 +450,7 @@ impl MachineState {
                 effects.push(Effect::Answer(Ask::Snapshot, Err(error)));
                 self.after_op(effects);
             }
+            Op::ChangePolicy => self.policy_changed(Err(error), effects),
             Op::Inspect => self.inspected(Observation::Unknown(error.to_string()), effects),
             Op::Delete => self.delete_done(Err(error), effects),
         }

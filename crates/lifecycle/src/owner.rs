@@ -277,6 +277,14 @@ impl Owner {
                 });
                 self.finish(Event::SnapshotDone(result));
             }
+            CallEvent::PolicyChanged(result) => {
+                let result = result.map(|outcome| {
+                    if let Some(pending) = &mut self.waiting.policy {
+                        pending.outcome = Some(outcome);
+                    }
+                });
+                self.finish(Event::PolicyChanged(result));
+            }
         }
     }
 

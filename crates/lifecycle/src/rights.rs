@@ -25,6 +25,9 @@ pub enum Role {
     /// sandbox and connects into it, and nothing else.
     #[serde(skip)]
     Visitor,
+    /// Showed the egress token of the sandbox: reads and changes what that sandbox may reach, and nothing else.
+    #[serde(skip)]
+    PolicyHolder,
     /// A part of the server itself: everything, of every tenant.
     #[serde(skip)]
     Server,
@@ -92,6 +95,7 @@ impl Role {
             Role::User => "user",
             Role::Viewer => "viewer",
             Role::Visitor => "visitor",
+            Role::PolicyHolder => "policy holder",
             Role::Server => "server",
         }
     }
@@ -108,7 +112,7 @@ impl Role {
                 )
             }
             Role::Viewer => right == Right::Read,
-            Role::Visitor => false,
+            Role::Visitor | Role::PolicyHolder => false,
         }
     }
 }

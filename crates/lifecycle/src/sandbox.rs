@@ -148,6 +148,15 @@ pub struct Sandbox {
     /// What its daemon and the proxy ask for in `X-EXECD-ACCESS-TOKEN`.
     #[serde(with = "secret_text")]
     pub access_token: SecretString,
+    /// What lets its holder read and change what the sandbox may reach. Nothing in the sandbox knows it. Records
+    /// of earlier servers have none, and get one for as long as the server runs.
+    #[serde(with = "secret_text", default = "new_token")]
+    pub egress_token: SecretString,
+}
+
+/// 256 bits that nobody can guess.
+pub(crate) fn new_token() -> SecretString {
+    SecretString::from(hex::encode(rand::random::<[u8; 32]>()))
 }
 
 /// What a sandbox's filesystem started as, without credentials.

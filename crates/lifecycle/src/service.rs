@@ -3,6 +3,8 @@
 //! Knows no HTTP. Every call is bounded in time. A caller that goes away changes nothing: work
 //! runs in the task that owns the sandbox.
 
+mod network;
+
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::sync::Arc;
@@ -92,7 +94,7 @@ impl Service {
     fn knows_of(&self, ended: &Ended) -> bool {
         let scope = &self.caller.scope;
         let is_it = scope.sandbox.as_ref() == Some(&ended.sandbox_id);
-        self.caller.role != Role::Visitor
+        !matches!(self.caller.role, Role::Visitor | Role::PolicyHolder)
             && (admission::sees_all_of(&self.caller, &ended.tenant)
                 || (is_it && scope.labels.is_empty() && self.caller.tenant == ended.tenant))
     }
@@ -442,9 +444,18 @@ impl Service {
         id: &SandboxId,
         command: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Command,
     ) -> Result<T, Error> {
+        admission::allow(&self.caller, Right::Change)?;
+        self.tell(id, command).await
+    }
+
+    /// The same for a caller that was admitted for it.
+    async fn tell<T>(
+        &self,
+        id: &SandboxId,
+        command: impl FnOnce(oneshot::Sender<Result<T, Error>>) -> Command,
+    ) -> Result<T, Error> {
         self.plane.refuse_when_stopping()?;
         let Handle { commands, .. } = self.handle(id)?;
-        admission::allow(&self.caller, Right::Change)?;
         let (reply, answer) = oneshot::channel();
         commands
             .try_send(command(reply))

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
-use opensandbox::wire::network_policy::{NetworkPolicy, PolicyAction, PolicyMode};
+use opensandbox::wire::network_policy::{NetworkPolicy, PolicyMode};
 use opensandbox::wire::quantity::Quantity;
 use opensandbox::wire::sandbox::{CreateSandboxRequest, EXTENSION_POOL_REF};
 use serde::Deserialize;
@@ -96,10 +96,7 @@ impl Limits {
             if asked.is_some_and(|mode| mode != PolicyMode::DenyAll) {
                 return Err("sandboxes have no network here; leave network_policy out".to_owned());
             }
-            request.network_policy = Some(NetworkPolicy {
-                default_action: Some(PolicyAction::Deny),
-                egress: Vec::new(),
-            });
+            request.network_policy = Some(NetworkPolicy::deny_all());
         }
         Ok(())
     }
@@ -259,10 +256,7 @@ mod tests {
         assert!(refused("no_volumes = true", |r| r.volumes =
             Some(vec![opensandbox::volume::named("v", "v", "/v")])));
         assert!(refused("no_network = true", |r| r.network_policy =
-            Some(NetworkPolicy {
-                default_action: Some(PolicyAction::Allow),
-                egress: Vec::new(),
-            })));
+            Some(NetworkPolicy::allow_all())));
         assert!(!refused(
             "allow_image = ['python:*']\nmax_lifetime = 600",
             |_| {}

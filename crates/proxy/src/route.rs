@@ -29,6 +29,14 @@ impl Route {
             .is_some_and(|rest| !rest.is_empty() && !rest.starts_with('/'))
     }
 
+    /// Whether a request's target is this port of a sandbox.
+    pub fn is_for_port(target: &str, port: u16) -> bool {
+        let Some((_, rest)) = path_of(target).split_once("/proxy/") else {
+            return false;
+        };
+        Self::is_for(target) && parse_port(rest.split('/').next().unwrap_or(rest)) == Some(port)
+    }
+
     /// Reads `[/v1]/sandboxes/{id}/proxy/{port}[/…][?…]`.
     pub fn parse(target: &str) -> Result<Self, &'static str> {
         const FORM: &str = "a proxied path is /sandboxes/{id}/proxy/{port}/…";
@@ -119,6 +127,10 @@ mod tests {
             ),
         ] {
             assert!(Route::is_for(path), "{path}");
+            assert!(
+                Route::is_for_port(path, 8000) && !Route::is_for_port(path, 9),
+                "{path}"
+            );
             let route = Route::parse(path).unwrap();
             assert_eq!((route.id.as_str(), route.port), ("a-1", 8000), "{path}");
             assert_eq!((&*route.prefix, &*route.path), (prefix, rest), "{path}");

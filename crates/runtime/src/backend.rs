@@ -133,6 +133,7 @@ impl Embedded {
             .await
             .map_err(|error| unavailable(&error))?;
         ready.found.recover(&shared).await;
+        policy::lead_again(&shared).await;
         // Every sandbox has its lease by now: what nothing needs may go, behind our back.
         let images = shared.images.clone();
         shared.tasks.spawn(async move {

@@ -1,9 +1,10 @@
 //! How the embedded backend is set up.
 
 use std::ffi::OsString;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
+use api::egress::policy::Target;
 use lifecycle::backend::Limits;
 
 use crate::{cgroup, image, net};
@@ -19,7 +20,7 @@ pub struct Config {
     pub spawner: (PathBuf, Vec<OsString>),
     /// The program that is the egress gate, and its arguments.
     pub gate: (PathBuf, Vec<OsString>),
-    /// What holds for all sandboxes that have a network policy.
+    /// What an operator says about what sandboxes reach; set by [`Config::with_egress`].
     pub egress: Egress,
     /// The port execd also listens on inside the sandbox's own network; 0 is none.
     pub execd_port: u16,
@@ -57,7 +58,7 @@ pub struct Egress {
     /// Rules that stand before those of every policy.
     pub always: egress::judge::Always,
     /// Private networks that sandboxes may reach; ranges only.
-    pub private: Vec<api::egress::policy::Target>,
+    pub private: Vec<Target>,
 }
 
 /// Who root in a sandbox is in a directory of the host that it mounts. The other users of the
@@ -111,6 +112,22 @@ impl Config {
     /// Nameservers for the sandboxes in place of the host's own.
     pub fn with_nameservers(mut self, nameservers: Vec<Ipv4Addr>) -> Self {
         self.network.nameservers = Some(nameservers);
+        self
+    }
+
+    /// What an operator says about what sandboxes reach. Ranges hold for every sandbox, names for those that have
+    /// a network policy.
+    pub fn with_egress(mut self, egress: Egress) -> Self {
+        let v4 = |target: &Target| match target {
+            Target::Range {
+                address: IpAddr::V4(address),
+                length,
+            } => Some((*address, *length)),
+            _ => None,
+        };
+        self.network.private = egress.private.iter().filter_map(v4).collect();
+        self.network.denied = egress.always.deny.iter().filter_map(v4).collect();
+        self.egress = egress;
         self
     }
 

@@ -20,5 +20,6 @@ mod seccomp;
 pub mod spawner;
 mod sys;
 
+pub use ::egress::judge::Always;
 pub use backend::Embedded;
 pub use config::{Config, DEFAULT_LIMITS, Egress, HostPathRoot};

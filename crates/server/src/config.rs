@@ -4,6 +4,7 @@
 //! its settings that mean nothing here. Everything is checked before a socket is opened.
 
 mod check;
+pub(crate) mod egress;
 mod exposure;
 pub(crate) mod ingress;
 pub(crate) mod kubernetes;
@@ -24,6 +25,7 @@ use secrecy::SecretString;
 use crate::backends;
 
 pub(crate) use check::optional_quantity;
+pub use egress::Egress;
 pub(crate) use exposure::{Exposure, exposure};
 pub use ingress::{Ingress, IngressMode, RouteKey, RouteKeys, RouteMode};
 pub use kubernetes::Kubernetes;
@@ -67,6 +69,8 @@ section! {
         renew_intent: RenewIntent = RenewIntent::default(),
         /// How services in sandboxes are reached from outside.
         ingress: Ingress = Ingress::default(),
+        /// What sandboxes reach outside.
+        egress: Egress = Egress::default(),
         /// What is logged, and how.
         log: Log = Log::default(),
         /// Metrics to an OpenTelemetry collector, besides `/metrics` for Prometheus.
@@ -311,7 +315,8 @@ pub fn load(sources: &Sources) -> Result<Loaded<Config>, Problems> {
         check::storage(config, problems);
         ingress::check(&config.ingress, problems);
         check::log(&config.log, problems);
-        check_otel(&config.otel, problems);
+        egress::check(config, problems);
+        check::otel(&config.otel, problems);
     })?;
     expand_home(&mut loaded.settings, home.as_deref());
     Ok(loaded)
@@ -459,23 +464,6 @@ impl Otel {
             service_name: self.service_name.clone(),
             interval: Duration::from_millis(self.export_interval_millis),
         })
-    }
-}
-
-#[cfg(feature = "otlp")]
-fn check_otel(otel: &Otel, problems: &mut Problems) {
-    if let Some(Err(error)) = otel.settings().map(|settings| settings.check()) {
-        problems.add(format!("otel: {error}"));
-    }
-}
-
-#[cfg(not(feature = "otlp"))]
-fn check_otel(otel: &Otel, problems: &mut Problems) {
-    if otel.enabled {
-        problems.add(
-            "otel.enabled: this program was built without the feature otlp; scrape /metrics, or \
-             build it with --features otlp",
-        );
     }
 }
 

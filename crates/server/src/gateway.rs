@@ -12,6 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
+use api::endpoint::EGRESS_PORT;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Request, Response};
 use lifecycle::Sandbox;
@@ -220,6 +221,9 @@ impl Sandboxes for Gateway {
             }
             Err(error) => return Err(error.into()),
         };
+        if address.route.port == EGRESS_PORT {
+            return Err(ingress::Error::EgressApi(address.route.id).into());
+        }
         let sandbox = self.ingress.find(&address.route.id)?;
         let target = LinkTarget {
             id: &sandbox.id,

@@ -12,6 +12,7 @@ mod body;
 mod create;
 mod diagnostics;
 mod docs;
+mod egress;
 mod endpoints;
 mod error;
 mod events;
@@ -21,6 +22,7 @@ mod guard;
 mod images;
 mod keys;
 mod operations;
+mod policy;
 mod routes;
 mod sandboxes;
 mod snapshots;
@@ -54,7 +56,7 @@ pub(crate) use guard::count;
 
 use self::routes::Routes;
 use crate::access::{Given, Keys, LastKeyRemoved};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::gateway;
 use crate::ingress::Ingress;
 use crate::metrics::Metrics;
@@ -85,6 +87,8 @@ pub(crate) struct Rules {
     eip: Option<String>,
     /// Origins of web pages that may call a server without keys.
     pages: Vec<String>,
+    /// Whose presets requests name.
+    egress: config::Egress,
 }
 
 impl App {
@@ -150,6 +154,7 @@ impl App {
         open.route("/docs", get(docs::page))
             .route("/redoc", get(docs::page))
             .merge(guarded)
+            .merge(egress::routes(&self))
             .fallback(not_found)
             .method_not_allowed_fallback(|| async { Error::MethodNotAllowed })
             .layer(cors)
@@ -166,6 +171,7 @@ impl Rules {
             pages: named_origins(&config.server.cors_origins)
                 .cloned()
                 .collect(),
+            egress: config.egress.clone(),
         }
     }
 }

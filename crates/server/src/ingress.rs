@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::endpoint::EGRESS_PORT;
 use api::id::SandboxId;
 use api::sandbox::{API_KEY_HEADER, EXTENSION_PAGE_ORIGIN, PAGE_ORIGIN_SHARED};
 use bytes::Bytes;
@@ -45,6 +46,11 @@ pub enum Error {
         "access to sandbox {0} needs its token: send the headers that GET /sandboxes/{0}/endpoints/PORT answered"
     )]
     Unauthorized(SandboxId),
+    /// The port of the egress API, by another way than that API's.
+    #[error(
+        "the egress API of sandbox {0} is elsewhere: GET /sandboxes/{0}/endpoints/18080 tells where"
+    )]
+    EgressApi(SandboxId),
     /// The sandbox, or nothing in it, can be reached.
     #[error(transparent)]
     Lifecycle(#[from] lifecycle::Error),
@@ -153,11 +159,15 @@ impl Sandboxes for Ingress {
     type Error = Error;
 
     fn is_proxied(&self, target: &str) -> bool {
-        Route::is_for(target)
+        // The egress API is the server's own and answered by its router.
+        Route::is_for(target) && !Route::is_for_port(target, EGRESS_PORT)
     }
 
     fn route(&self, request: Head<'_>, peer: Peer) -> Result<Routed<Destination>, Error> {
         let route = Route::parse(request.target()).map_err(Error::Route)?;
+        if route.port == EGRESS_PORT {
+            return Err(Error::EgressApi(route.id));
+        }
         let sandbox = self.find(&route.id)?;
         let token = sandbox.access_token.expose_secret();
         if let Some(redirect) = browser_link::redirect(request, peer, &route, token) {

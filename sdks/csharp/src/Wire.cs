@@ -1843,15 +1843,31 @@ namespace OpenSandbox.Wire
         /// <c>null</c>.</summary>
         [JsonPropertyName("egress")]
         public List<NetworkRule>? Egress { get; set; }
+
+        /// <summary>Lists of targets that the operator defined under these names: their rules, all of which
+        /// allow, stand behind the others. Not part of the published contract.</summary>
+        [JsonPropertyName("presets")]
+        public List<string>? Presets { get; set; }
     }
 
-    /// <summary>One rule.</summary>
+    /// <summary>One rule. A field that is not one of these is refused: its author believes that it means
+    /// something.</summary>
     public sealed class NetworkRule
     {
         /// <summary>Whether the target may be reached; nothing is <c>deny</c>. One of
         /// <c>PolicyAction</c>.</summary>
         [JsonPropertyName("action")]
         public string Action { get; set; } = "";
+
+        /// <summary>The ports that the rule is about, such as <c>443</c> and <c>8000-8080</c>; none stand for
+        /// all. Not part of the published contract.</summary>
+        [JsonPropertyName("ports")]
+        public List<string>? Ports { get; set; }
+
+        /// <summary>The protocol that the rule is about, <c>tcp</c> or <c>udp</c>; nothing stands for both.
+        /// Not part of the published contract.</summary>
+        [JsonPropertyName("protocol")]
+        public string? Protocol { get; set; }
 
         /// <summary>A name, <c>*.</c> and a name, an address or a range of addresses.</summary>
         [JsonPropertyName("target")]

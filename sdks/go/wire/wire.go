@@ -1170,12 +1170,22 @@ type NetworkPolicy struct {
 	DefaultAction PolicyAction `json:"defaultAction,omitempty"`
 	// The rules. Always present in answers, because a published client fails on `null`.
 	Egress []NetworkRule `json:"egress,omitempty"`
+	// Lists of targets that the operator defined under these names: their rules, all of which allow,
+	// stand behind the others. Not part of the published contract.
+	Presets []string `json:"presets,omitempty"`
 }
 
-// NetworkRule: one rule.
+// NetworkRule: one rule. A field that is not one of these is refused: its author believes that it
+// means something.
 type NetworkRule struct {
 	// Whether the target may be reached; nothing is `deny`.
 	Action PolicyAction `json:"action"`
+	// The ports that the rule is about, such as `443` and `8000-8080`; none stand for all. Not part of
+	// the published contract.
+	Ports []string `json:"ports,omitempty"`
+	// The protocol that the rule is about, `tcp` or `udp`; nothing stands for both. Not part of the
+	// published contract.
+	Protocol string `json:"protocol,omitempty"`
 	// A name, `*.` and a name, an address or a range of addresses.
 	Target string `json:"target"`
 }

@@ -1063,12 +1063,30 @@ export interface NetworkPolicy {
   defaultAction?: PolicyAction | null;
   /** The rules. Always present in answers, because a published client fails on `null`. */
   egress?: NetworkRule[];
+  /**
+   * Lists of targets that the operator defined under these names: their rules, all of which allow,
+   * stand behind the others. Not part of the published contract.
+   */
+  presets?: string[];
 }
 
-/** One rule. */
+/**
+ * One rule. A field that is not one of these is refused: its author believes that it means
+ * something.
+ */
 export interface NetworkRule {
   /** Whether the target may be reached; nothing is `deny`. */
   action: PolicyAction;
+  /**
+   * The ports that the rule is about, such as `443` and `8000-8080`; none stand for all. Not part
+   * of the published contract.
+   */
+  ports?: string[];
+  /**
+   * The protocol that the rule is about, `tcp` or `udp`; nothing stands for both. Not part of the
+   * published contract.
+   */
+  protocol?: string | null;
   /** A name, `*.` and a name, an address or a range of addresses. */
   target: string;
 }

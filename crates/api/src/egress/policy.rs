@@ -4,12 +4,15 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::de::Visitor;
+use serde::{Deserialize, Deserializer, Serialize};
 
+use crate::error::ErrorCode;
 pub use crate::network_policy::{
     NetworkPolicy, NetworkRule, PolicyAction, PolicyMode, PolicyStatus,
 };
-use crate::problem::{Excerpt, Problem};
+use crate::problem::{Excerpt, Problem, Problems};
+use crate::validate::check_rules;
 pub use crate::validate::{Target, TargetError};
 
 /// Body of `PATCH /policy`: rules to put before the others.
@@ -46,7 +49,7 @@ pub struct EgressRule {
     pub action: PolicyAction,
     /// Names or addresses.
     pub target: Target,
-    /// The ports that the rule is about; none stand for all. The contract has no word for them yet.
+    /// The ports that the rule is about; none stand for all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortRange>,
     /// The protocol that the rule is about; `None` stands for all.
@@ -65,8 +68,8 @@ pub enum Protocol {
 }
 
 /// Ports from the first to the last, both included: `443` or `8000-8080`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize)]
+#[serde(into = "String")]
 pub struct PortRange {
     first: u16,
     last: u16,
@@ -105,22 +108,48 @@ impl TryFrom<&NetworkPolicy> for EgressPolicy {
     type Error = Vec<Problem>;
 
     fn try_from(written: &NetworkPolicy) -> Result<Self, Vec<Problem>> {
-        written.validate()?;
-        // `validate` has named every target that cannot be read.
-        let rule = |rule: &NetworkRule| {
-            let target = rule.target.parse().ok()?;
-            Some(EgressRule {
-                action: rule.action,
-                target,
-                ports: Vec::new(),
-                protocol: None,
-            })
-        };
+        if !written.presets.is_empty() {
+            // Who knows the operator's lists puts their rules in place of the names.
+            let problem = Problem::new("presets", "there are none here");
+            return Err(vec![problem]);
+        }
         Ok(Self {
             default_action: written.fallback(),
-            rules: written.egress.iter().filter_map(rule).collect(),
+            rules: EgressRule::read("egress", &written.egress)?,
         })
     }
+}
+
+impl EgressRule {
+    /// Rules as they are written; `field` is the name of their list in the request.
+    pub fn read(field: &str, written: &[NetworkRule]) -> Result<Vec<Self>, Vec<Problem>> {
+        let mut problems = Problems::new();
+        check_rules(field, written, &mut problems);
+        problems.into_result(())?;
+        // Every target that cannot be read was named.
+        let rule = |rule: &NetworkRule| {
+            let target = rule.target.parse().ok()?;
+            Some(Self {
+                action: rule.action,
+                target,
+                ports: rule.ports.clone(),
+                protocol: rule.protocol,
+            })
+        };
+        Ok(written.iter().filter_map(rule).collect())
+    }
+}
+
+/// Targets as `DELETE /policy` names them.
+pub fn read_targets(written: &[String]) -> Result<Vec<Target>, Vec<Problem>> {
+    let mut problems = Problems::new();
+    let mut targets = Vec::with_capacity(written.len());
+    for (index, text) in written.iter().enumerate() {
+        let target = text.parse::<Target>();
+        let field = format!("[{index}]");
+        targets.extend(problems.check(ErrorCode::SandboxInvalidParameter, field, target));
+    }
+    problems.into_result(targets)
 }
 
 impl PortRange {
@@ -163,11 +192,26 @@ impl fmt::Display for PortRange {
     }
 }
 
-impl TryFrom<String> for PortRange {
-    type Error = PortRangeError;
+/// From a text, or from one port as a number.
+impl<'de> Deserialize<'de> for PortRange {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Written;
+        impl Visitor<'_> for Written {
+            type Value = PortRange;
 
-    fn try_from(text: String) -> Result<Self, PortRangeError> {
-        text.parse()
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a port such as 443 or a range of ports such as \"8000-8080\"")
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<PortRange, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<PortRange, E> {
+                number.to_string().parse().map_err(E::custom)
+            }
+        }
+        deserializer.deserialize_any(Written)
     }
 }
 
@@ -182,13 +226,11 @@ mod tests {
     use super::*;
 
     fn written(rules: &[(PolicyAction, &str)]) -> NetworkPolicy {
-        let rule = |(action, target): &(PolicyAction, &str)| NetworkRule {
-            action: *action,
-            target: (*target).to_owned(),
-        };
+        let rule = |(action, target): &(PolicyAction, &str)| NetworkRule::new(*action, *target);
         NetworkPolicy {
             default_action: None,
             egress: rules.iter().map(rule).collect(),
+            presets: Vec::new(),
         }
     }
 
@@ -231,6 +273,44 @@ mod tests {
         assert_eq!(problems[0].field, "egress[1].target");
         let kept = r#"{"default_action":"deny","rules":[{"action":"allow","target":"a b"}]}"#;
         assert!(serde_json::from_str::<EgressPolicy>(kept).is_err());
+    }
+
+    #[test]
+    fn ports_and_protocol_are_read_and_written_as_they_were() {
+        let written = r#"{"egress":[{"action":"allow","target":"a.example","ports":[443,"8000-8080"],"protocol":"tcp"}]}"#;
+        let policy: NetworkPolicy = serde_json::from_str(written).unwrap();
+        let policy = EgressPolicy::try_from(&policy).unwrap();
+        let rule = &policy.rules[0];
+        assert_eq!(rule.protocol, Some(Protocol::Tcp));
+        assert_eq!(
+            rule.ports,
+            ["443".parse().unwrap(), "8000-8080".parse().unwrap()]
+        );
+        let shown = serde_json::to_value(NetworkPolicy::from(&policy)).unwrap();
+        assert_eq!(
+            shown["egress"][0]["ports"],
+            serde_json::json!(["443", "8000-8080"])
+        );
+    }
+
+    #[test]
+    fn what_has_no_meaning_is_refused() {
+        for written in [
+            r#"{"defualtAction":"allow"}"#,
+            r#"{"egres":[]}"#,
+            r#"{"defaultAction":"alow"}"#,
+            r#"{"egress":[{"action":"permit","target":"a.example"}]}"#,
+            r#"{"egress":[{"action":"allow","target":"a.example","port":443}]}"#,
+            r#"{"egress":[{"action":"allow","target":"a.example","ports":[0]}]}"#,
+            r#"{"egress":[{"action":"allow","target":"a.example","ports":["http"]}]}"#,
+            r#"{"egress":[{"action":"allow","target":"a.example","protocol":"icmp"}]}"#,
+            r#"{"egress":[{"action":"allow"}]}"#,
+        ] {
+            assert!(
+                serde_json::from_str::<NetworkPolicy>(written).is_err(),
+                "{written}"
+            );
+        }
     }
 
     #[test]

@@ -14,6 +14,7 @@ mod volume;
 pub use create::{
     RENEW_SECONDS, RESERVED_ENV_KEY, TIMEOUT_SECONDS_MAX, TIMEOUT_SECONDS_MIN, renew_seconds,
 };
+pub(crate) use network::check_rules;
 pub use network::{Target, TargetError};
 pub use process::{ARGUMENT_BYTES_MAX, ENVIRONMENT_BYTES_MAX};
 

@@ -158,14 +158,14 @@ impl NetworkPolicy {
 }
 
 /// Checks rules; `field` is the name of their list in the request.
-pub(super) fn check_rules(field: &str, rules: &[NetworkRule], problems: &mut Problems) {
+pub(crate) fn check_rules(field: &str, rules: &[NetworkRule], problems: &mut Problems) {
     const CODE: ErrorCode = ErrorCode::SandboxInvalidParameter;
     if rules.len() > RULES_MAX_DEFAULT {
         let message = format!(
             "has {} rules; at most {RULES_MAX_DEFAULT} are allowed",
             rules.len()
         );
-        problems.add_code(CODE, field, message);
+        problems.add_code(ErrorCode::BodyTooLarge, field, message);
         return;
     }
     for (index, rule) in rules.iter().enumerate() {

@@ -10,7 +10,7 @@ use crate::scenes::{egress, neighbours, network};
 const PASSES_THE_POLICY: &str = "the sandbox sends what it knows to where its policy forbids";
 const OWN_RULES: &str = "the sandbox passes by the host's rules of its network";
 
-pub(super) const CASES: [Case; 26] = [
+pub(super) const CASES: [Case; 27] = [
     plain(
         "raw_socket",
         "forges packets by raw sockets, and speaks to hypervisors and the kernel's ciphers",
@@ -173,6 +173,13 @@ pub(super) const CASES: [Case; 26] = [
         PASSES_THE_POLICY,
     )
     .staged(|w| Box::pin(egress::a_change_cuts_what_it_does_not_allow(w))),
+    plain(
+        "egress_later",
+        "goes on as before when it gets rules later, made without any or without a network",
+        &[EgressGate],
+        PASSES_THE_POLICY,
+    )
+    .staged(|w| Box::pin(egress::rules_that_come_later_hold(w))),
     plain(
         "egress_gate_killed",
         "reaches what it likes while the gate is dead",

@@ -92,6 +92,34 @@ def ping(address):
         return b""
 
 
+def later(is_open):
+    """Waits until the sandbox, whose network led elsewhere or nowhere, leads to the gate; whether it then reaches
+    what the rules do not allow."""
+    routes = socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, 0)
+    routes.bind((0, 0x40))  # RTMGRP_IPV4_ROUTE
+    routes.settimeout(WAIT)
+    held = meeting = None
+    with open("/proc/net/route") as f:
+        is_there = any(line.split()[1] == "00000000" for line in f)
+    if is_open:
+        held = socket.create_connection((B, 2222), WAIT)
+        assert held.recv(100)
+        meeting = socket.create_connection((B, 2300), WAIT)
+        is_there = False
+    while not is_there:
+        event = routes.recv(65536)
+        # RTM_NEWROUTE to everywhere (rtnetlink(7)).
+        is_there = struct.unpack_from("=IH", event)[1] == 24 and event[17] == 0
+    assert ask("a.test", over_tcp=True) == [A] and reached(tcp(A, 80, get("a.test")), "a.test")
+    try:
+        if held:
+            held.sendall(b"go")
+        is_held = bool(held and held.recv(100))
+    except OSError:
+        is_held = False
+    return is_held or reached(tcp(B, 80, get("b.test"))) or ask("b.test", over_tcp=True) or udp(B, 5000)
+
+
 def is_cut():
     """Holds a connection by name and one by address, says so, and waits for the end of the first."""
     told()

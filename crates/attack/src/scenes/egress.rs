@@ -426,6 +426,50 @@ pub(crate) async fn a_change_cuts_what_it_does_not_allow(world: &World) -> Verdi
     }
 }
 
+/// A sandbox that was made without rules, or without a network, is held to those that it gets.
+pub(crate) async fn rules_that_come_later_hold(world: &World) -> Verdict {
+    let _internet = match internet(world) {
+        Ok(internet) => internet,
+        Err(verdict) => return verdict,
+    };
+    let meeting = world.inside(world.outside(), || {
+        std::net::TcpListener::bind(("192.0.2.82", 2_300)).expect("free port")
+    });
+    meeting.set_nonblocking(true).expect("a mode can be set");
+    let meeting = tokio::net::TcpListener::from_std(meeting).expect("within a runtime");
+    let mut verdict = Verdict::Held;
+    for (first, attempt) in [
+        (EgressPolicy::ALLOW_ALL, "later(True)"),
+        (EgressPolicy::DENY_ALL, "later(False)"),
+    ] {
+        let id = world.new_id();
+        let is_open = first == EgressPolicy::ALLOW_ALL;
+        let setup = Setup {
+            image: HOST_IMAGE,
+            program: "python3",
+            network: first,
+            ..Setup::default()
+        };
+        let change = async {
+            let _stream = match is_open {
+                true => Some(meeting.accept().await.expect("the sandbox comes")),
+                false => None,
+            };
+            let changed = world.backend.set_network_policy(&id, &by_name()).await;
+            changed.expect("rules can come later");
+        };
+        let words = ["-c", include_str!("../hostile/bypass.py"), attempt];
+        let outcome = world.attack_beside(&id, &setup, &words, change);
+        let outcome = tokio::time::timeout(crate::world::DEADLINE, outcome).await;
+        world.delete(&id).await;
+        verdict = verdict.and(match outcome {
+            Ok(outcome) => outcome.verdict(),
+            Err(_) => Verdict::Unclear(format!("{attempt} did not end")),
+        });
+    }
+    verdict
+}
+
 /// A gate that is killed takes its connections along and lets nothing pass; the server starts another, and a
 /// sandbox that was there goes on with it.
 pub(crate) async fn nothing_passes_without_a_gate(world: &World) -> Verdict {

@@ -120,6 +120,13 @@ pub struct Run {
     /// JSON file with a network policy.
     #[arg(long, value_name = "PATH", conflicts_with = "network")]
     pub network_policy_file: Option<PathBuf>,
+    /// Let the sandbox reach this name, *.name, address or range, and nothing else but what other --allow
+    /// say; repeatable.
+    #[arg(long, value_name = "TARGET", conflicts_with_all = ["network", "network_policy_file"])]
+    pub allow: Vec<String>,
+    /// The same with a list of targets that the server's operator defined under this name; repeatable.
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["network", "network_policy_file"])]
+    pub allow_preset: Vec<String>,
     /// JSON file with a list of volumes.
     #[arg(long, value_name = "PATH")]
     pub volumes_file: Option<PathBuf>,

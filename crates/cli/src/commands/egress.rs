@@ -66,7 +66,7 @@ fn parse(text: &str) -> Result<NetworkRule, Error> {
     if target.is_empty() {
         return Err(wrong());
     }
-    Ok(NetworkRule { action, target })
+    Ok(NetworkRule::new(action, target))
 }
 
 #[cfg(test)]

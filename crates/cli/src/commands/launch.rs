@@ -3,7 +3,7 @@
 
 use api::image_reference::ImageReference;
 use api::inventory::{Image, PullImageRequest};
-use api::network_policy::{NetworkPolicy, PolicyAction};
+use api::network_policy::{NetworkPolicy, NetworkRule, PolicyAction};
 use api::query::ListSnapshotsQuery;
 use api::sandbox::{ImageSpec, PlatformSpec};
 use opensandbox::Sandbox;
@@ -196,12 +196,20 @@ pub(super) async fn create(app: &App, args: &Run) -> Result<Create, Error> {
         network_policy_file: args.network_policy_file.clone(),
         volumes_file: args.volumes_file.clone(),
         mounts: mounts.collect(),
-        network_policy: (args.network == Some(Network::None)).then(|| NetworkPolicy {
-            default_action: Some(PolicyAction::Deny),
-            egress: Vec::new(),
-        }),
+        network_policy: network_policy(args),
         platform: args.platform.as_deref().map(parse_platform).transpose()?,
         ..Create::default()
+    })
+}
+
+/// What the flags say that the sandbox may reach; `None` where they say nothing.
+fn network_policy(args: &Run) -> Option<NetworkPolicy> {
+    let has_rules = !args.allow.is_empty() || !args.allow_preset.is_empty();
+    let allow = |target: &String| NetworkRule::new(PolicyAction::Allow, target);
+    (has_rules || args.network == Some(Network::None)).then(|| NetworkPolicy {
+        egress: args.allow.iter().map(allow).collect(),
+        presets: args.allow_preset.clone(),
+        ..NetworkPolicy::deny_all()
     })
 }
 

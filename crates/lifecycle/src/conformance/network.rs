@@ -12,6 +12,8 @@ pub(super) fn cases() -> Vec<Case> {
         case!(a_policy_is_kept_as_it_was_given, [NetworkRules]),
         case!(a_policy_is_replaced_as_a_whole, [NetworkRules]),
         case!(a_policy_outlives_the_server, [NetworkRules]),
+        case!(what_all_or_nothing_may_be_reached_is_known, [NetworkNone]),
+        case!(rules_can_come_later, [NetworkRules]),
         case!(a_policy_needs_a_sandbox, []),
     ]
 }
@@ -86,6 +88,38 @@ async fn a_policy_is_replaced_as_a_whole(world: &World) -> Result<(), Failure> {
             .await?;
         let kept = world.backend().network_policy(&made.id).await?;
         ensure!(kept == policy, "after {policy:?} it says {kept:?}");
+    }
+    Ok(())
+}
+
+/// Also where no rules are enforced: clients ask it of every sandbox.
+async fn what_all_or_nothing_may_be_reached_is_known(world: &World) -> Result<(), Failure> {
+    for policy in [EgressPolicy::ALLOW_ALL, EgressPolicy::DENY_ALL] {
+        let made = world.create(with_policy(world, &policy)).await?;
+        let kept = world.backend().network_policy(&made.id).await?;
+        ensure!(kept == policy, "of {policy:?} it says {kept:?}");
+    }
+    Ok(())
+}
+
+async fn rules_can_come_later(world: &World) -> Result<(), Failure> {
+    for first in [EgressPolicy::ALLOW_ALL, EgressPolicy::DENY_ALL] {
+        let made = world.create(with_policy(world, &first)).await?;
+        for policy in [allowing(&["a.example"])?, EgressPolicy::DENY_ALL, first] {
+            world
+                .backend()
+                .set_network_policy(&made.id, &policy)
+                .await?;
+            let kept = world.backend().network_policy(&made.id).await?;
+            ensure!(kept == policy, "after {policy:?} it says {kept:?}");
+        }
+        world.reopen().await;
+        let inspected = world.backend().inspect(&made.id).await?;
+        ensure!(
+            inspected.state == crate::backend::ObservedState::Running,
+            "it is {:?}",
+            inspected.state
+        );
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Pausing, resuming and snapshots: calls that a client asks for on a sandbox that lives.
+//! Pausing, resuming, snapshots and changes of the network policy: calls that a client asks for on a sandbox that lives.
 
 use super::{Ask, Change, Effect, Effects, MachineState, Op};
 use crate::error::Error;
@@ -80,6 +80,21 @@ impl MachineState {
     pub(super) fn snapshot_done(&mut self, result: Result<(), Error>, effects: &mut Effects) {
         self.op = None;
         effects.push(Effect::Answer(Ask::Snapshot, result));
+        self.after_op(effects);
+    }
+
+    pub(super) fn change_policy(&mut self, effects: &mut Effects) {
+        let is_alive = matches!(self.state, State::Running | State::Paused);
+        if !is_alive || self.op.is_some() {
+            let refusal = self.wrong_state("change its network policy", "Running or Paused");
+            return effects.push(Effect::Answer(Ask::ChangePolicy, Err(refusal)));
+        }
+        self.start(Op::ChangePolicy, effects);
+    }
+
+    pub(super) fn policy_changed(&mut self, result: Result<(), Error>, effects: &mut Effects) {
+        self.op = None;
+        effects.push(Effect::Answer(Ask::ChangePolicy, result));
         self.after_op(effects);
     }
 }

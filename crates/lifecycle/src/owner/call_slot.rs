@@ -94,6 +94,7 @@ pub(super) fn describe(op: Op) -> (&'static str, Duration) {
         Op::Pause => ("pausing the sandbox", deadlines::PAUSE),
         Op::Resume => ("resuming the sandbox", deadlines::RESUME),
         Op::Snapshot => ("taking the snapshot", deadlines::SNAPSHOT),
+        Op::ChangePolicy => ("changing the network policy", deadlines::CHANGE_POLICY),
         Op::Inspect => ("inspecting the sandbox", deadlines::INSPECT),
         Op::Delete => ("deleting the sandbox", deadlines::DELETE),
     }

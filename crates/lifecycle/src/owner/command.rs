@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::machine::Ask;
 use crate::metadata::{Asker, Patch};
 use crate::names::NameClaim;
+use crate::policy::{PolicyChange, PolicyOutcome};
 use crate::sandbox::Sandbox;
 
 /// Requests held back until the backend call under way is over.
@@ -46,6 +47,11 @@ pub(crate) enum Command {
         snapshot: SnapshotId,
         reply: Reply<SnapshotDetails>,
     },
+    ChangePolicy {
+        change: PolicyChange,
+        by: Option<AuditContext>,
+        reply: Reply<PolicyOutcome>,
+    },
     Exited(Exit),
     OutOfMemory,
 }
@@ -57,6 +63,7 @@ impl Command {
             Command::Pause(reply) => Some((Ask::Pause, !reply.is_closed())),
             Command::Resume(reply) => Some((Ask::Resume, !reply.is_closed())),
             Command::Snapshot { reply, .. } => Some((Ask::Snapshot, !reply.is_closed())),
+            Command::ChangePolicy { reply, .. } => Some((Ask::ChangePolicy, !reply.is_closed())),
             _ => None,
         }
     }
@@ -70,6 +77,7 @@ impl Command {
             Command::Renew { reply, .. } => drop(reply.send(Err(error))),
             Command::PatchMetadata { reply, .. } => drop(reply.send(Err(error))),
             Command::Snapshot { reply, .. } => drop(reply.send(Err(error))),
+            Command::ChangePolicy { reply, .. } => drop(reply.send(Err(error))),
             Command::Touch | Command::Exited(_) | Command::OutOfMemory => {}
         }
     }
@@ -85,6 +93,8 @@ pub(super) struct Waiting {
     pub(super) renew: Option<Reply<Timestamp>>,
     /// Never two at once: a second one is held while the first runs.
     pub(super) snapshot: Option<PendingSnapshot>,
+    /// Never two at once either.
+    pub(super) policy: Option<PendingPolicy>,
     held: VecDeque<Command>,
 }
 
@@ -94,6 +104,16 @@ pub(super) struct PendingSnapshot {
     pub(super) reply: Reply<SnapshotDetails>,
     /// What the backend told, once it is made.
     pub(super) details: Option<SnapshotDetails>,
+}
+
+/// A change of the network policy that is under way.
+pub(super) struct PendingPolicy {
+    /// What was asked for, until the backend is asked.
+    pub(super) change: Option<PolicyChange>,
+    pub(super) by: Option<AuditContext>,
+    pub(super) reply: Reply<PolicyOutcome>,
+    /// How the policy stands, once it is in force.
+    pub(super) outcome: Option<PolicyOutcome>,
 }
 
 impl Waiting {

@@ -75,6 +75,12 @@ impl Owner {
                     call.snapshot(pending.id.clone());
                 }
             }
+            Op::ChangePolicy => {
+                let pending = self.waiting.policy.as_mut();
+                if let Some(change) = pending.and_then(|pending| pending.change.take()) {
+                    call.change_policy(change);
+                }
+            }
             Op::Delete => call.delete(grace),
         }
     }
@@ -96,6 +102,7 @@ impl Owner {
                     let _ = pending.reply.send(details);
                 }
             }
+            Ask::ChangePolicy => self.answer_policy(result),
             Ask::Renew => self.answer_renew(result),
             Ask::Delete => {
                 let mut waiting = std::mem::take(&mut self.waiting.delete);
@@ -107,6 +114,24 @@ impl Owner {
                         send_all(&mut waiting, &durable);
                     }),
                 }
+            }
+        }
+    }
+
+    /// The backend keeps the policy; what is written here is who asked for it.
+    fn answer_policy(&mut self, result: Result<(), Error>) {
+        let Some(pending) = self.waiting.policy.take() else {
+            return;
+        };
+        let (reply, missing) = (pending.reply, Error::Busy(self.machine_state.id.clone()));
+        match result.and_then(|()| pending.outcome.ok_or(missing)) {
+            Err(error) => drop(reply.send(Err(error))),
+            Ok(outcome) => {
+                self.record_writer.record(pending.by);
+                self.record_writer.save(self.published.record());
+                self.record_writer.when_durable(move |durable| {
+                    let _ = reply.send(durable.map(|()| outcome));
+                });
             }
         }
     }

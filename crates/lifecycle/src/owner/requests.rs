@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::Owner;
-use super::command::{Command, PendingSnapshot};
+use super::command::{Command, PendingPolicy, PendingSnapshot};
 use crate::caller::AuditContext;
 use crate::error::Error;
 use crate::event::EventKind;
@@ -41,6 +41,15 @@ impl Owner {
                     details: None,
                 });
                 self.feed(Event::Snapshot);
+            }
+            Command::ChangePolicy { change, by, reply } => {
+                self.waiting.policy = Some(PendingPolicy {
+                    change: Some(change),
+                    by,
+                    reply,
+                    outcome: None,
+                });
+                self.feed(Event::ChangePolicy);
             }
             Command::Delete { reply, by } => {
                 self.waiting.delete.push(reply);

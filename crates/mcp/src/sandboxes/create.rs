@@ -137,11 +137,9 @@ impl From<Policy> for NetworkPolicy {
         Self {
             default_action: policy.default_action.map(Into::into),
             egress: rules
-                .map(|rule| NetworkRule {
-                    action: rule.action.into(),
-                    target: rule.target,
-                })
+                .map(|rule| NetworkRule::new(rule.action.into(), rule.target))
                 .collect(),
+            presets: Vec::new(),
         }
     }
 }

@@ -119,6 +119,7 @@ pub(super) fn network(settings: &Settings) -> Section {
             ));
             checks.push(conflicts(settings, &found.conflicts));
             checks.push(forward_drops(settings, &found.forward_drops));
+            checks.push(private_networks(&settings.network));
             checks.push(if found.needs_relay {
                 Check::note(
                     "DNS",
@@ -183,6 +184,28 @@ fn forward_drops(settings: &Settings, found: &[String]) -> Check {
         "iptables -I FORWARD -i {prefix}-+ -j ACCEPT; iptables -I FORWARD -o {prefix}-+ -m conntrack \
          --ctstate ESTABLISHED,RELATED -j ACCEPT"
     ))
+}
+
+fn private_networks(network: &net::Config) -> Check {
+    if network.private.is_empty() {
+        return Check::ok(
+            "private networks",
+            "sandboxes reach none (10.0.0.0/8, 192.168.0.0/16 and the like) but the nameservers there; \
+             egress.private_networks opens them",
+        );
+    }
+    let open: Vec<String> = network
+        .private
+        .iter()
+        .map(|(address, length)| format!("{address}/{length}"))
+        .collect();
+    Check::note(
+        "private networks",
+        format!(
+            "sandboxes reach {} (egress.private_networks)",
+            open.join(", ")
+        ),
+    )
 }
 
 pub(super) fn programs(settings: &Settings) -> Section {

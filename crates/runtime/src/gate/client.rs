@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use api::error_chain;
 use api::id::SandboxId;
-use egress::control::{Connection, Entry, Request, Settings};
+use egress::control::{self, Connection, Entry, Request, Settings};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::sync::{mpsc, oneshot};
@@ -190,7 +190,7 @@ impl Keeper {
                     self.note(change);
                     return Ok(());
                 }
-                Ok(Err(egress::control::Error::Refused(why))) => {
+                Ok(Err(control::Error::Refused(why))) => {
                     return Err(GateError::Failed(why));
                 }
                 Ok(Err(error)) => last = GateError::Failed(error_chain(&error).to_string()),
@@ -210,16 +210,27 @@ impl Keeper {
 
     /// A connection to a gate that knows everything.
     async fn connect(&mut self) -> Result<Connection, GateError> {
-        let failed =
-            |error: egress::control::Error| GateError::Start(error_chain(&error).to_string());
-        let stream = match self.dial().await {
-            Ok(stream) => stream,
-            Err(_) => {
+        let failed = |error: control::Error| GateError::Start(error_chain(&error).to_string());
+        let connection = match self.greet().await {
+            Ok(connection) => connection,
+            // There is none, or the one that was connected to is on its way out.
+            Err(control::Error::Io(error)) if error.kind() != io::ErrorKind::TimedOut => {
                 self.launch().await?;
-                let dialled = self.dial().await;
-                dialled.map_err(|error| GateError::Start(error.to_string()))?
+                self.greet().await.map_err(failed)?
             }
+            Err(error) => return Err(failed(error)),
         };
+        if self.namespace.is_none() {
+            let found = namespace_of(&connection);
+            let found = found.map_err(|error| GateError::Start(error.to_string()))?;
+            self.namespace = Some(Arc::new(found));
+        }
+        Ok(connection)
+    }
+
+    /// Connects to the gate that there is, and tells it everything.
+    async fn greet(&self) -> Result<Connection, control::Error> {
+        let stream = self.dial().await?;
         let whole = async {
             let mut connection = Connection::greet(stream, self.settings.clone()).await?;
             for entry in self.entries.values() {
@@ -229,16 +240,8 @@ impl Keeper {
             connection.ask(&Request::Keep { addresses }).await?;
             Ok(connection)
         };
-        let connection = timeout(ANSWER_WAIT, whole)
-            .await
-            .map_err(|_| GateError::Start("it does not answer".to_owned()))?
-            .map_err(failed)?;
-        if self.namespace.is_none() {
-            let found = namespace_of(&connection);
-            let found = found.map_err(|error| GateError::Start(error.to_string()))?;
-            self.namespace = Some(Arc::new(found));
-        }
-        Ok(connection)
+        let greeted = timeout(ANSWER_WAIT, whole).await;
+        greeted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))?
     }
 
     /// A data directory may be deep, and a socket's path has at most 107 bytes.

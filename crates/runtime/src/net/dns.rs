@@ -68,6 +68,15 @@ impl HostResolver {
         found
     }
 
+    /// Those that a sandbox can have a way to.
+    pub(super) fn ipv4(&self) -> Vec<Ipv4Addr> {
+        let v4 = |address: &IpAddr| match address {
+            IpAddr::V4(v4) => Some(*v4),
+            IpAddr::V6(_) => None,
+        };
+        self.nameservers.iter().filter_map(v4).collect()
+    }
+
     /// Whether sandboxes cannot ask these nameservers themselves. `local` are the host's own
     /// addresses.
     pub(super) fn needs_relay(&self, local: &[Ipv4Addr]) -> bool {

@@ -3,7 +3,8 @@
 //! Interfaces are matched by name prefix, so the rules are the same for one sandbox and for a
 //! thousand. A sandbox reaches the outside through NAT. It does not reach: any address of the
 //! host, whatever listens there or is forwarded from there; other sandboxes; link-local and
-//! other special addresses, where clouds serve credentials; anything over IPv6. Nothing reaches
+//! other special addresses, where clouds serve credentials; private networks, unless the operator
+//! opened them, but for the nameservers that it was told; anything over IPv6. Nothing reaches
 //! a sandbox that it did not ask for, neither from the host nor through it: its ports are opened
 //! from inside its namespace. Packets that do not carry the sandbox's own address are dropped.
 //!
@@ -78,14 +79,15 @@ pub(crate) fn is_denied(address: Ipv4Addr) -> bool {
     })
 }
 
-/// Replaces the table in one step: there is no moment without rules.
-pub(super) fn install(config: &Config) -> Result<(), Error> {
+/// Replaces the table in one step: there is no moment without rules. `nameservers` are those that sandboxes
+/// ask.
+pub(super) fn install(config: &Config, nameservers: &[Ipv4Addr]) -> Result<(), Error> {
     let mut ruleset = Ruleset::new(&config.prefix);
     ruleset.table(NEW_TABLE);
     ruleset.table(DELETE_TABLE);
     ruleset.table(NEW_TABLE);
     if Protection::Firewall.is_on() {
-        limit_traffic(&mut ruleset, config);
+        limit_traffic(&mut ruleset, config, nameservers);
     }
     ruleset.chain("departure", "nat", HOOK_POSTROUTING, PRIORITY_SOURCE_NAT);
     ruleset.masquerade(
@@ -97,7 +99,7 @@ pub(super) fn install(config: &Config) -> Result<(), Error> {
 }
 
 /// Everything but the translation of addresses.
-fn limit_traffic(ruleset: &mut Ruleset, config: &Config) {
+fn limit_traffic(ruleset: &mut Ruleset, config: &Config, nameservers: &[Ipv4Addr]) {
     ruleset.connection_set(CONNECTIONS_PER_SANDBOX);
     let from_sandbox = Match::InputName(sandbox_prefix(&config.prefix));
     let to_sandbox = Match::OutputName(sandbox_prefix(&config.prefix));
@@ -115,6 +117,7 @@ fn limit_traffic(ruleset: &mut Ruleset, config: &Config) {
     for (address, length, _) in DENIED {
         ruleset.drop("from_inside", &[&Match::To(address, length)]);
     }
+    keep_from_private(ruleset, config, nameservers);
     ruleset.chain("arrival", "filter", HOOK_PREROUTING, PRIORITY_RAW);
     for from in [&from_sandbox, &from_resolver] {
         ruleset.jump("arrival", from, "from_inside");
@@ -135,6 +138,29 @@ fn limit_traffic(ruleset: &mut Ruleset, config: &Config) {
     }
 
     limit_forwarding(ruleset, config);
+}
+
+/// What the operator denies to everybody, and private networks. Our own range is one of those and is dealt with
+/// where the direction is known (`limit_forwarding`).
+fn keep_from_private(ruleset: &mut Ruleset, config: &Config, nameservers: &[Ipv4Addr]) {
+    let to = |(network, length): (Ipv4Addr, u8)| Match::To(network.octets(), length);
+    for range in &config.denied {
+        ruleset.drop("from_inside", &[&to(*range)]);
+    }
+    for nameserver in nameservers {
+        for protocol in [UDP, TCP] {
+            let (protocol, port) = (Match::Layer4(protocol), Match::Port(DNS_PORT));
+            let nameserver = to((*nameserver, 32));
+            ruleset.accept("from_inside", &[&nameserver, &protocol, &port]);
+        }
+    }
+    let own = (config.addresses.address(), config.addresses.length());
+    for open in config.private.iter().copied().chain([own]) {
+        ruleset.accept("from_inside", &[&to(open)]);
+    }
+    for range in egress::special::private_v4() {
+        ruleset.drop("from_inside", &[&to(range)]);
+    }
 }
 
 /// What passes through the host: to the outside, to the resolver, and the answers.

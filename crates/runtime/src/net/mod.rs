@@ -73,6 +73,10 @@ pub struct Config {
     pub ready_none: usize,
     /// Nameservers for the sandboxes in place of the host's own.
     pub nameservers: Option<Vec<Ipv4Addr>>,
+    /// Private networks that sandboxes may reach, as addresses with the bits that count.
+    pub private: Vec<(Ipv4Addr, u8)>,
+    /// Networks that no sandbox may reach, besides the special ones.
+    pub denied: Vec<(Ipv4Addr, u8)>,
 }
 
 /// The longest prefix: an interface name has 15 characters, of which `dns` and the slot's number
@@ -98,6 +102,8 @@ impl Config {
             ready_gated: 8,
             ready_none: 4,
             nameservers: None,
+            private: Vec::new(),
+            denied: Vec::new(),
         }
     }
 }

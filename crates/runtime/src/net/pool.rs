@@ -3,6 +3,8 @@
 //! One thread refills in the background; a taker that finds the pool empty makes its own slot on
 //! a blocking thread, so an empty pool costs time and is never an error.
 
+mod lead;
+
 use std::collections::VecDeque;
 use std::fs;
 use std::net::Ipv4Addr;
@@ -95,7 +97,9 @@ impl Pool {
             }
         }
         turn_on_forwarding()?;
-        firewall::install(&config)?;
+        let nameservers = config.nameservers.clone();
+        let nameservers = nameservers.unwrap_or_else(|| HostResolver::read().ipv4());
+        firewall::install(&config, &nameservers)?;
         let factory = SlotFactory::open(config.clone())?;
         let dialer = Dialer::open().map_err(|e| Error::kernel("starting threads", e))?;
         let (stop, tasks) = (CancellationToken::new(), TaskTracker::new());
@@ -180,11 +184,6 @@ impl Pool {
     /// What `/etc/resolv.conf` says in a sandbox with a way outside.
     pub fn resolv_conf(&self) -> &str {
         &self.inner.resolv_conf
-    }
-
-    /// The same where the gate answers for names, at the address that every sandbox calls its gateway.
-    pub(crate) fn gated_resolv_conf(&self) -> String {
-        format!("nameserver {}\n", self.inner.config.addresses.gateway())
     }
 
     /// Opens connections into sandboxes.

@@ -105,22 +105,8 @@ impl SlotFactory {
                 None
             }
             Network::Outside | Network::Gated => {
-                let outer = match (network, self.gate.get()) {
-                    (Network::Gated, Some(gate)) => gate.as_fd(),
-                    (Network::Gated, None) => {
-                        let problem = "there is no egress gate to lead a sandbox to";
-                        return Err(Error::Config(problem.to_owned()).into());
-                    }
-                    _ => self.host(),
-                };
-                let pair = VethPair {
-                    index,
-                    host_name: self.interface_name(purpose, index),
-                    address: self.config.addresses.of_slot(index),
-                    gateway: self.config.addresses.gateway(),
-                    mtu: self.mtu,
-                    has_ipv6: self.has_ipv6,
-                };
+                let outer = self.outer_end(network)?;
+                let pair = self.pair(index, self.interface_name(purpose, index));
                 self.join(&pair, outer, (net.as_fd(), &inside))?;
                 Some(pair.address)
             }
@@ -133,6 +119,80 @@ impl SlotFactory {
             network,
             address,
         })
+    }
+
+    /// Has the network of a slot that is in use lead elsewhere. What it led to before is cut off first; where
+    /// this fails, it leads nowhere.
+    pub(super) fn lead(
+        &self,
+        index: SlotIndex,
+        net: BorrowedFd<'_>,
+        to: Network,
+    ) -> Result<(), Error> {
+        let name = self.interface_name(Purpose::Sandbox, index);
+        let gate = self.gate.get().map(AsFd::as_fd);
+        for outer in [Some(self.host()), gate].into_iter().flatten() {
+            let socket = self.socket_in(outer)?;
+            match link::delete(&socket, &name) {
+                Err(refused) if refused.errno != rustix::io::Errno::NODEV => {
+                    return Err(refused.into());
+                }
+                _ => {}
+            }
+        }
+        if to == Network::None {
+            return Ok(());
+        }
+        let outer = self.outer_end(to)?;
+        let inside = in_namespace(net, self.host(), || {
+            self.keep_from_ipv6()?;
+            Socket::open(Family::Route).map_err(|e| Error::kernel("opening a netlink socket", e))
+        })??;
+        let pair = self.pair(index, name);
+        self.join(&pair, outer, (net, &inside))
+            .map_err(|error| match error {
+                MakeError::Failed(error) => error,
+                MakeError::InterfaceExists => Error::Config(format!(
+                    "the sandbox or the host has an interface in the place of {}",
+                    pair.host_name
+                )),
+            })
+    }
+
+    /// The names of the interfaces that sandboxes have in the gate's namespace.
+    pub(super) fn gated_names(&self) -> Result<Vec<String>, Error> {
+        let Some(gate) = self.gate.get() else {
+            return Ok(Vec::new());
+        };
+        let links = link::list(&self.socket_in(gate.as_fd())?)?;
+        Ok(links.into_iter().map(|link| link.name).collect())
+    }
+
+    fn socket_in(&self, namespace: BorrowedFd<'_>) -> Result<Socket, Error> {
+        in_namespace(namespace, self.host(), || Socket::open(Family::Route))?
+            .map_err(|e| Error::kernel("opening a netlink socket", e))
+    }
+
+    /// The namespace of the end that a sandbox does not have.
+    fn outer_end(&self, network: Network) -> Result<BorrowedFd<'_>, Error> {
+        match (network, self.gate.get()) {
+            (Network::Gated, Some(gate)) => Ok(gate.as_fd()),
+            (Network::Gated, None) => Err(Error::Config(
+                "there is no egress gate to lead a sandbox to".to_owned(),
+            )),
+            _ => Ok(self.host()),
+        }
+    }
+
+    fn pair(&self, index: SlotIndex, host_name: String) -> VethPair {
+        VethPair {
+            index,
+            host_name,
+            address: self.config.addresses.of_slot(index),
+            gateway: self.config.addresses.gateway(),
+            mtu: self.mtu,
+            has_ipv6: self.has_ipv6,
+        }
     }
 
     fn join(
@@ -162,11 +222,18 @@ impl SlotFactory {
         // Lets `ping` work without raw sockets. The kernel reads the ids as the writer's.
         let last = first_id + IDS_PER_SLOT - 1;
         set_sysctl("net/ipv4/ping_group_range", &format!("{first_id} {last}"))?;
-        if self.has_ipv6 && network != Network::None {
-            // For links made from now on: `eth0` has no IPv6, `lo` keeps `::1`.
-            set_sysctl("net/ipv6/conf/default/disable_ipv6", "1")?;
+        if network != Network::None {
+            self.keep_from_ipv6()?;
         }
         Socket::open(Family::Route).map_err(|e| Error::kernel("opening a netlink socket", e))
+    }
+
+    /// For links made from now on in this thread's namespace: `eth0` has no IPv6, `lo` keeps `::1`.
+    fn keep_from_ipv6(&self) -> Result<(), Error> {
+        if !self.has_ipv6 {
+            return Ok(());
+        }
+        set_sysctl("net/ipv6/conf/default/disable_ipv6", "1")
     }
 }
 

@@ -17,7 +17,7 @@ use super::skeleton::{EtcFiles, Skeletons};
 use super::{disk_image, volume};
 use crate::image::Prepared;
 use crate::init::{LISTEN_FD, LOG_FD, TOKEN_FD};
-use crate::net::{Network, Slot};
+use crate::net::Slot;
 use crate::spawner::protocol::{CgroupEntry, Descriptors, MountTarget, Request};
 
 /// Connections that may wait for execd's accept: all that a busy proxy opens before execd is up.
@@ -43,7 +43,6 @@ pub(crate) struct BuildInputs<'a> {
     /// The directories of the host that images show.
     pub(crate) host_layers: &'a HostLayers,
     pub(crate) slot: &'a Slot,
-    pub(crate) network: Network,
     pub(crate) resolv_conf: String,
     pub(crate) cgroup: crate::cgroup::Entry,
     pub(crate) program: BorrowedFd<'a>,
@@ -196,10 +195,7 @@ fn texts(hostname: &str, inputs: &BuildInputs<'_>) -> EtcFiles {
     EtcFiles {
         hostname: format!("{hostname}\n"),
         hosts: format!("127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n{own}"),
-        resolv_conf: match inputs.network {
-            Network::Outside | Network::Gated => inputs.resolv_conf.clone(),
-            Network::None => String::new(),
-        },
+        resolv_conf: inputs.resolv_conf.clone(),
     }
 }
 

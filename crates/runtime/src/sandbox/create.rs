@@ -264,10 +264,12 @@ impl DiskSetup {
             images: &images,
             host_layers: &shared.host_layers,
             slot: &self.slot,
-            network: self.network,
             resolv_conf: match self.network {
+                Network::Outside => shared.pool.resolv_conf().to_owned(),
                 Network::Gated => shared.pool.gated_resolv_conf(),
-                _ => shared.pool.resolv_conf().to_owned(),
+                // It may be given rules later, and this file is not written again.
+                Network::None if shared.gate.is_some() => shared.pool.gated_resolv_conf(),
+                Network::None => String::new(),
             },
             cgroup: self.cgroup,
             program: std::os::fd::AsFd::as_fd(&shared.program),

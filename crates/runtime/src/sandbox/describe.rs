@@ -14,10 +14,10 @@ impl Sandbox {
     /// For people.
     pub(crate) fn describe(&self) -> String {
         let (record, state) = (&self.record, self.state());
-        let network = if record.network == Network::None {
-            "none"
-        } else {
-            "its own, with a way out"
+        let network = match self.network() {
+            Network::None => "none",
+            Network::Outside => "its own, with a way out",
+            Network::Gated => "its own, through the egress gate",
         };
         let mut text = String::new();
         let mut line = |name: &str, value: &str| {

@@ -187,13 +187,21 @@ impl Sandbox {
         policy.expect("no code panics with this lock held").clone()
     }
 
-    /// Another policy is in force.
-    pub(super) fn set_policy(&self, policy: EgressPolicy) {
+    /// Another policy is in force; one that is no longer `None` leads to the egress gate.
+    pub(super) fn set_policy(&self, policy: Option<EgressPolicy>) {
         let mut held = self
             .policy
             .lock()
             .expect("no code panics with this lock held");
-        *held = Some(policy);
+        *held = policy;
+    }
+
+    /// What its network leads to now.
+    pub(crate) fn network(&self) -> Network {
+        match self.policy() {
+            Some(_) => Network::Gated,
+            None => self.record.network,
+        }
     }
 
     /// Its layers are those of another image from now on.
@@ -335,7 +343,7 @@ impl Sandbox {
             .lock()
             .expect("no code panics with this lock held")
             .take();
-        let slot = (self.record.slot, self.record.network);
+        let slot = (self.record.slot, self.network());
         release_resources(&shared, &alive.group, slot).await;
         drop(alive);
         self.state.send_replace(State::Exited(exit.clone()));

@@ -19,6 +19,7 @@ mod conformance;
 mod crash;
 mod disk;
 mod inside;
+mod policy;
 mod signals;
 mod snapshot;
 mod stage;
@@ -75,6 +76,7 @@ const TESTS: &[Test] = &[
     test!(crash::sandboxes_survive_the_spawner_and_their_end_is_known),
     test!(crash::an_end_while_no_server_runs_is_known_to_the_next),
     test!(crash::the_server_can_be_killed_at_any_moment),
+    test!(policy::a_sandbox_is_led_to_the_gate_that_its_record_names),
     test!(conformance::the_suite_of_all_backends_passes),
 ];
 

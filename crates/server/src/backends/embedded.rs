@@ -79,6 +79,7 @@ pub fn settings(config: &Config) -> io::Result<runtime::Config> {
         Some(id) => runtime::HostPathRoot::OwnerOr(id),
         None => runtime::HostPathRoot::Owner,
     };
+    settings = settings.with_egress(config.egress.settings());
     settings.network.ready_outside = ours.ready_sandboxes as usize;
     settings.ready_cgroups = ours.ready_sandboxes as usize;
     let nameservers: Vec<_> = ours

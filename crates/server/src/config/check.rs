@@ -1,9 +1,9 @@
-//! Which settings of the runtime and of storage cannot be, alone or together.
+//! Which settings of the runtime, of storage, tenants and metrics cannot be, alone or together.
 
 use api::quantity::{ParseQuantityError, Quantity};
 use daemon::config::Problems;
 
-use super::{Config, StoreKind, Tenants};
+use super::{Config, Otel, StoreKind, Tenants};
 use crate::backends;
 
 /// Where tenants come from, if not from the API alone.
@@ -90,5 +90,22 @@ pub(super) fn log(log: &super::Log, problems: &mut Problems) {
     }
     if let Err(error) = log.format.parse::<daemon::telemetry::Format>() {
         problems.add(format!("log.format: {error}"));
+    }
+}
+
+#[cfg(feature = "otlp")]
+pub(super) fn otel(otel: &Otel, problems: &mut Problems) {
+    if let Some(Err(error)) = otel.settings().map(|settings| settings.check()) {
+        problems.add(format!("otel: {error}"));
+    }
+}
+
+#[cfg(not(feature = "otlp"))]
+pub(super) fn otel(otel: &Otel, problems: &mut Problems) {
+    if otel.enabled {
+        problems.add(
+            "otel.enabled: this program was built without the feature otlp; scrape /metrics, or \
+             build it with --features otlp",
+        );
     }
 }

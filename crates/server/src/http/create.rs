@@ -18,9 +18,13 @@ use lifecycle::backend::{Limits, Platform, RegistryAuth, Source};
 use lifecycle::{CreateRequest, VolumeRequest, VolumeRequestSource};
 
 use super::{Error, not_supported};
+use crate::config::Egress;
 
 /// Reads a request to make a sandbox.
-pub(super) fn request(body: &CreateSandboxRequest) -> Result<CreateRequest, Error> {
+pub(super) fn request(
+    body: &CreateSandboxRequest,
+    egress: &Egress,
+) -> Result<CreateRequest, Error> {
     body.validate().map_err(Error::body)?;
     refuse_unsupported(body)?;
     let limits = body
@@ -48,7 +52,10 @@ pub(super) fn request(body: &CreateSandboxRequest) -> Result<CreateRequest, Erro
         limits: to_limits(limits),
         volumes: body.volumes.iter().flatten().map(volume).collect(),
         network: match &body.network_policy {
-            Some(policy) => EgressPolicy::try_from(policy).map_err(Error::body)?,
+            Some(policy) => {
+                let policy = egress.expand("networkPolicy.", policy);
+                EgressPolicy::try_from(&policy.map_err(Error::body)?).map_err(Error::body)?
+            }
             None => EgressPolicy::ALLOW_ALL,
         },
         renew_on_access: renew_on_access(body)?,

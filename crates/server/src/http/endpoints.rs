@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use api::endpoint::{Endpoint, SECURE_ACCESS_HEADER};
+use api::endpoint::{EGRESS_AUTH_HEADER, EGRESS_PORT, Endpoint, SECURE_ACCESS_HEADER};
 use api::error::ErrorCode;
 use api::exec::ACCESS_TOKEN_HEADER;
 use api::problem::{Problem, Problems};
@@ -12,7 +12,7 @@ use axum::Json;
 use axum::extract::{OriginalUri, Path, State};
 use http::uri::Authority;
 use http::{HeaderMap, header};
-use lifecycle::Sandbox;
+use lifecycle::{Right, Sandbox, Service};
 use secrecy::ExposeSecret as _;
 
 use super::audit::CallerService;
@@ -42,9 +42,9 @@ pub(super) async fn get(
     headers: HeaderMap,
 ) -> Result<Json<Endpoint>, Refusal> {
     let wishes = wishes(&query)?;
-    let gateway = app.gateway().filter(|_| !wishes.use_server_proxy);
-    wishes.check(gateway.is_some())?;
     let port = parse_port(&port)?;
+    let gateway = app.gateway().filter(|_| wishes.by_gateway(port));
+    wishes.check(gateway.is_some())?;
     // The published clients take whatever fails here as the end, and show it; what they are told by the proxy
     // instead they try again until their time is over. So a sandbox that cannot be used says so here, and one
     // that needs longer than clients wait has an endpoint all the same: requests sent there go on waiting.
@@ -66,13 +66,20 @@ pub(super) async fn get(
     let mount = if is_versioned { "/v1" } else { "" };
     Ok(Json(Endpoint {
         endpoint: format!("{host}{mount}/sandboxes/{id}/proxy/{port}"),
-        headers: Some(headers_for(&sandbox)),
+        headers: Some(headers_for(&service, &sandbox, port)),
         link: None,
     }))
 }
 
 /// What lets a client of the server's own paths in.
-fn headers_for(sandbox: &Sandbox) -> BTreeMap<String, String> {
+fn headers_for(service: &Service, sandbox: &Sandbox, port: u16) -> BTreeMap<String, String> {
+    if port == EGRESS_PORT {
+        // The token lets its holder change the policy; who may only read it shows its key.
+        let may_change = service.require(Right::Change).is_ok();
+        let token = sandbox.egress_token.expose_secret().to_owned();
+        let header = may_change.then(|| (EGRESS_AUTH_HEADER.to_owned(), token));
+        return header.into_iter().collect();
+    }
     let token = sandbox.access_token.expose_secret().to_owned();
     let mut headers = BTreeMap::from([(ACCESS_TOKEN_HEADER.to_owned(), token.clone())]);
     if sandbox.secure_access {
@@ -111,6 +118,11 @@ fn wishes(query: &str) -> Result<Wishes, Error> {
 }
 
 impl Wishes {
+    /// Whether the gateway is asked for, if there is one. The egress API is this server's own, and nowhere else.
+    fn by_gateway(&self, port: u16) -> bool {
+        !self.use_server_proxy && port != EGRESS_PORT
+    }
+
     /// The server's own paths know no signatures and no host names.
     fn check(&self, has_gateway: bool) -> Result<(), Error> {
         let refuse = |code, message: &str| {

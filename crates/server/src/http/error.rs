@@ -4,6 +4,7 @@
 //! for the client; where the cause may name paths or other insides of the host it goes to the log
 //! only, under the request id.
 
+pub(super) mod egress;
 pub(super) mod gateway;
 pub(super) mod readable;
 mod violation;
@@ -234,6 +235,7 @@ fn of_lifecycle(error: &lifecycle::Error) -> Answer {
             let (status, code) = unsupported(*feature);
             Answer::new(status, code, message)
         }
+        E::TooManyRules { .. } => Answer::new(413, Code::BodyTooLarge, message),
         E::NotAdmitted(_) => Answer::new(400, Code::SandboxInvalidParameter, message),
         E::Forbidden(_) => Answer::new(403, Code::Forbidden, message),
         E::ApiKeyNotFound(_) => Answer::new(404, Code::KeyNotFound, message),
@@ -254,7 +256,7 @@ fn of_lifecycle(error: &lifecycle::Error) -> Answer {
 fn unsupported(feature: Feature) -> (u16, ErrorCode) {
     match feature {
         Feature::Snapshot => (501, ErrorCode::SnapshotNotImplemented),
-        Feature::Inventory => (501, ErrorCode::SandboxApiNotSupported),
+        Feature::Inventory | Feature::PolicyChange => (501, ErrorCode::SandboxApiNotSupported),
         Feature::NetworkRules | Feature::RenewOnAccess => (400, ErrorCode::SandboxApiNotSupported),
         Feature::Gpu
         | Feature::DiskLimit
@@ -285,12 +287,6 @@ fn of_connect(error: &ConnectError) -> Answer {
             "the sandbox is paused; resume it first",
         ),
         ConnectError::Ended => Answer::new(409, Code::DockerSandboxNotRunning, message),
-        // The egress API of a sandbox is asked for at this port, and there is none yet.
-        ConnectError::NotListening(api::endpoint::EGRESS_PORT) => Answer::new(
-            501,
-            Code::SandboxApiNotSupported,
-            "outbound policies and the credential vault are not supported by this server",
-        ),
         ConnectError::NotListening(_) => Answer::new(502, Code::PortNotListening, message),
         ConnectError::Failed(_) => Answer::new(502, Code::BackendConnectionFailed, message),
     }
@@ -383,6 +379,7 @@ fn of_proxy(error: &proxy::Error<ingress::Error>) -> Answer {
             ingress::Error::Unauthorized(_) => {
                 Answer::new(401, Code::MissingOrInvalidSecureAccess, message)
             }
+            ingress::Error::EgressApi(_) => Answer::new(404, Code::RouteNotFound, message),
             ingress::Error::Lifecycle(error) => of_lifecycle(error),
         },
         Proxied::Malformed(_) => Answer::new(400, Code::ValidationFailed, message),

@@ -140,7 +140,7 @@ fn to_wire(summary: &KeySummary) -> ApiKey {
             Role::Admin | Role::Server => KeyRole::Admin,
             Role::Operator => KeyRole::Operator,
             Role::User => KeyRole::User,
-            Role::Viewer | Role::Visitor => KeyRole::Viewer,
+            Role::Viewer | Role::Visitor | Role::PolicyHolder => KeyRole::Viewer,
         },
         actions,
         images: key.scope.images.clone(),

@@ -15,7 +15,7 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use http::Method;
 
 use super::{
-    App, audit, diagnostics, docs, endpoints, events, images, keys, operations, sandboxes,
+    App, audit, diagnostics, docs, endpoints, events, images, keys, operations, policy, sandboxes,
     snapshots, tenants, unsupported, volumes,
 };
 
@@ -74,10 +74,10 @@ fn handlers() -> HashMap<&'static str, Handle> {
         ("resumeSandbox", to(sandboxes::resume)),
         ("renewSandboxExpiration", to(sandboxes::renew)),
         ("getSandboxEndpoint", to(endpoints::get)),
-        ("getNetworkPolicy", to(unsupported::network_policy)),
-        ("replaceNetworkPolicy", to(unsupported::network_policy)),
-        ("patchNetworkPolicy", to(unsupported::network_policy)),
-        ("deleteNetworkPolicy", to(unsupported::network_policy)),
+        ("getNetworkPolicy", to(policy::get)),
+        ("replaceNetworkPolicy", to(policy::replace)),
+        ("patchNetworkPolicy", to(policy::patch)),
+        ("deleteNetworkPolicy", to(policy::delete)),
         ("createSnapshot", to(snapshots::create)),
         ("listSnapshots", to(snapshots::list)),
         ("getSnapshot", to(snapshots::get)),

@@ -11,6 +11,7 @@ use api::sandbox::{
     IDEMPOTENCY_KEY_HEADER, ListSandboxesResponse, RenewSandboxExpirationRequest,
     RenewSandboxExpirationResponse,
 };
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use axum::{Extension, Json};
 use http::{HeaderMap, StatusCode, header};
@@ -18,19 +19,20 @@ use lifecycle::{Page, Right, Sandbox, SandboxFilter, Service};
 
 use super::audit::{self, CallerService};
 use super::extract::{OfSandbox, RawQuery, Whole};
-use super::{Error, create as creation, wire};
+use super::{App, Error, create as creation, wire};
 
 /// Longer keys carry no more meaning; a UUID has 36 characters.
 const IDEMPOTENCY_KEY_MAX: usize = 255;
 
 /// `POST /sandboxes`
 pub(super) async fn create(
+    State(app): State<App>,
     CallerService(service): CallerService,
     headers: HeaderMap,
     Whole(body): Whole,
 ) -> Result<Response, Error> {
     let body = json::from_slice(&body).map_err(|problem| Error::body(vec![problem]))?;
-    let request = creation::request(&body)?;
+    let request = creation::request(&body, &app.0.rules.egress)?;
     let key = idempotency_key(&headers)?;
     let creation = service.create(request, key).await?;
     let answer = Json(wire::created(&creation.sandbox));

@@ -454,3 +454,38 @@ async fn a_tunnel_ends_when_the_right_to_it_ends() {
     let again = get(&server, "localhost", &format!("/{path}/"), &[]).await;
     assert!(refused(again, 401).text.contains("expired"));
 }
+
+/// The egress API is the server's own: at the gateway its port leads nowhere, whoever asks.
+#[tokio::test]
+async fn the_port_of_the_egress_api_leads_nowhere() {
+    for mode in [RouteMode::Wildcard, RouteMode::Uri, RouteMode::Header] {
+        let server = start(mode, |config| config.ingress.gateway.require_token = false).await;
+        let id = server.sandbox().await;
+        server.backend.listen(&id, 18080);
+        let token = told(&server, &id, 8000, "").await.headers["X-EXECD-ACCESS-TOKEN"].clone();
+        let label = format!("{id}-18080");
+        let host = format!("{label}.{BASE}");
+        let asked = match mode {
+            RouteMode::Wildcard => (host.as_str(), "/policy".to_owned(), ("x-nothing", "x")),
+            RouteMode::Uri => ("x", format!("/{id}/18080/policy"), ("x-nothing", "x")),
+            RouteMode::Header => (
+                "x",
+                "/policy".to_owned(),
+                ("OpenSandbox-Ingress-To", &*label),
+            ),
+        };
+        for shown in ["", token.as_str()] {
+            let headers = [asked.2, ("X-EXECD-ACCESS-TOKEN", shown)];
+            let refused = get(&server, asked.0, &asked.1, &headers).await.expect(404);
+            assert!(refused.text.contains("egress API"), "{refused:?}");
+        }
+        let own = told(&server, &id, 18080, "").await;
+        assert_eq!(
+            own.endpoint,
+            format!("{}/v1/sandboxes/{id}/proxy/18080", server.running.address)
+        );
+        ask(&server, &id, 18080, "?expires=99999999999")
+            .await
+            .refused(400, "SANDBOX::API_NOT_SUPPORTED");
+    }
+}

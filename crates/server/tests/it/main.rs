@@ -12,6 +12,7 @@ mod inventory;
 mod matrix;
 mod monitoring;
 mod operations;
+mod policy;
 mod proxy;
 mod raw;
 mod sandboxes;

@@ -548,7 +548,6 @@ async fn a_snapshot_is_made_found_used_and_removed() {
 #[tokio::test]
 async fn what_no_backend_has_is_answered_as_the_published_server_does() {
     let server = start().await;
-    let id = server.sandbox().await;
     for (method, path, code) in [
         (
             "GET",
@@ -575,16 +574,6 @@ async fn what_no_backend_has_is_answered_as_the_published_server_does() {
             "DELETE",
             "/templates/x".to_owned(),
             "FSB::API_NOT_SUPPORTED",
-        ),
-        (
-            "GET",
-            format!("/v1/sandboxes/{id}/networkpolicy"),
-            "SANDBOX::API_NOT_SUPPORTED",
-        ),
-        (
-            "PATCH",
-            format!("/v1/sandboxes/{id}/networkpolicy"),
-            "SANDBOX::API_NOT_SUPPORTED",
         ),
     ] {
         server

@@ -1535,22 +1535,28 @@ class NetworkPolicy(Wire):
 
     default_action: PolicyAction | None = None  # What happens where no rule matches; nothing is `deny`.
     egress: list[NetworkRule] | None = None  # The rules. Always present in answers, because a published client fails on `null`.
+    presets: list[str] | None = None  # Lists of targets that the operator defined under these names: their rules, all of which allow, stand behind the others. Not part of the published contract.
 
     _fields = (
         ("default_action", "defaultAction", None, False),
         ("egress", "egress", "[NetworkRule", False),
+        ("presets", "presets", None, False),
     )
 
 
 class NetworkRule(Wire):
-    """One rule."""
+    """One rule. A field that is not one of these is refused: its author believes that it means something."""
 
     action: PolicyAction  # Whether the target may be reached; nothing is `deny`.
     target: str  # A name, `*.` and a name, an address or a range of addresses.
+    ports: list[str] | None = None  # The ports that the rule is about, such as `443` and `8000-8080`; none stand for all. Not part of the published contract.
+    protocol: str | None = None  # The protocol that the rule is about, `tcp` or `udp`; nothing stands for both. Not part of the published contract.
 
     _fields = (
         ("action", "action", None, True),
         ("target", "target", None, True),
+        ("ports", "ports", None, False),
+        ("protocol", "protocol", None, False),
     )
 
 

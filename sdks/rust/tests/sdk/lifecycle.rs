@@ -311,14 +311,8 @@ pub(crate) async fn extensions_of_the_server(server: Arc<Server>) {
     assert_eq!(raw["id"], sandbox.id());
 
     // Whether this server has them is its affair; that it is asked in the right words is ours.
-    let rule = NetworkRule {
-        action: PolicyAction::Deny,
-        target: "example.com".to_owned(),
-    };
-    let policy = NetworkPolicy {
-        default_action: Some(PolicyAction::Deny),
-        egress: Vec::new(),
-    };
+    let rule = NetworkRule::new(PolicyAction::Deny, "example.com");
+    let policy = NetworkPolicy::deny_all();
     let known = |error: &Error| error.status().is_some_and(|status| status.as_u16() != 422);
     let id = sandbox.id();
     let vault = serde_json::json!({"credentials": [], "bindings": []});

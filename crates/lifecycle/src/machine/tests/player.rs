@@ -27,6 +27,7 @@ pub(super) fn moves() -> impl Strategy<Value = Vec<Move>> {
         1 => Just(Move::Ask(Ask::Pause)),
         1 => Just(Move::Ask(Ask::Resume)),
         1 => Just(Move::Ask(Ask::Snapshot)),
+        1 => Just(Move::Ask(Ask::ChangePolicy)),
         1 => Just(Move::Ask(Ask::Renew)),
         1 => Just(Move::Delete),
         1 => (0..2).prop_map(Move::Exit),
@@ -248,6 +249,7 @@ impl Player {
                     Ask::Pause => Event::Pause,
                     Ask::Resume => Event::Resume,
                     Ask::Snapshot => Event::Snapshot,
+                    Ask::ChangePolicy => Event::ChangePolicy,
                     _ => Event::Renew { to, now },
                 });
             }
@@ -329,6 +331,7 @@ impl Player {
             Op::Pause => Event::PauseDone(result),
             Op::Resume => Event::ResumeDone(result),
             Op::Snapshot => Event::SnapshotDone(result),
+            Op::ChangePolicy => Event::PolicyChanged(result),
             Op::Inspect => return,
             Op::Delete => Event::DeleteDone(result),
         });

@@ -90,6 +90,9 @@ fn of_gateway(error: &Error, message: String) -> Answer {
             };
             Answer::new(status, answer.code, answer.message)
         }
+        Error::Ingress(ingress::Error::EgressApi(_)) => {
+            Answer::new(404, Code::RouteNotFound, message)
+        }
         Error::Ingress(_) => Answer::new(502, Code::BackendConnectionFailed, message),
     }
 }

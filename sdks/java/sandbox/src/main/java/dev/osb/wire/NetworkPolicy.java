@@ -11,14 +11,16 @@ import java.util.Map;
  *
  * @param defaultAction What happens where no rule matches; nothing is <code>deny</code>. (may be null)
  * @param egress The rules. Always present in answers, because a published client fails on <code>null</code>. (may be null)
+ * @param presets Lists of targets that the operator defined under these names: their rules, all of which allow, stand behind the others. Not part of the published contract. (may be null)
  */
-public record NetworkPolicy(String defaultAction, List<NetworkRule> egress) implements WireType {
+public record NetworkPolicy(String defaultAction, List<NetworkRule> egress, List<String> presets) implements WireType {
     /** Reads what {@link Json#parse} gives. */
     public static NetworkPolicy fromJson(Object json) {
         Fields fields = new Fields(json, "NetworkPolicy");
         return new NetworkPolicy(
             fields.optional("defaultAction", Fields::text),
-            fields.optional("egress", value -> Fields.list(value, NetworkRule::fromJson)));
+            fields.optional("egress", value -> Fields.list(value, NetworkRule::fromJson)),
+            fields.optional("presets", value -> Fields.list(value, Fields::text)));
     }
 
     @Override
@@ -26,21 +28,27 @@ public record NetworkPolicy(String defaultAction, List<NetworkRule> egress) impl
         Map<String, Object> json = new LinkedHashMap<>();
         Fields.put(json, "defaultAction", defaultAction);
         Fields.put(json, "egress", egress);
+        Fields.put(json, "presets", presets);
         return json;
     }
 
     /** With what is required alone. */
     public NetworkPolicy() {
-        this(null, null);
+        this(null, null, null);
     }
 
     /** The same with another {@code defaultAction}. */
     public NetworkPolicy withDefaultAction(String defaultAction) {
-        return new NetworkPolicy(defaultAction, egress);
+        return new NetworkPolicy(defaultAction, egress, presets);
     }
 
     /** The same with another {@code egress}. */
     public NetworkPolicy withEgress(List<NetworkRule> egress) {
-        return new NetworkPolicy(defaultAction, egress);
+        return new NetworkPolicy(defaultAction, egress, presets);
+    }
+
+    /** The same with another {@code presets}. */
+    public NetworkPolicy withPresets(List<String> presets) {
+        return new NetworkPolicy(defaultAction, egress, presets);
     }
 }

@@ -3,20 +3,25 @@
 package dev.osb.wire;
 
 import java.util.LinkedHashMap;
+import java.util.List;
 import java.util.Map;
 
 /**
- * One rule.
+ * One rule. A field that is not one of these is refused: its author believes that it means something.
  *
  * @param action Whether the target may be reached; nothing is <code>deny</code>.
+ * @param ports The ports that the rule is about, such as <code>443</code> and <code>8000-8080</code>; none stand for all. Not part of the published contract. (may be null)
+ * @param protocol The protocol that the rule is about, <code>tcp</code> or <code>udp</code>; nothing stands for both. Not part of the published contract. (may be null)
  * @param target A name, <code>*.</code> and a name, an address or a range of addresses.
  */
-public record NetworkRule(String action, String target) implements WireType {
+public record NetworkRule(String action, List<String> ports, String protocol, String target) implements WireType {
     /** Reads what {@link Json#parse} gives. */
     public static NetworkRule fromJson(Object json) {
         Fields fields = new Fields(json, "NetworkRule");
         return new NetworkRule(
             fields.required("action", Fields::text),
+            fields.optional("ports", value -> Fields.list(value, Fields::text)),
+            fields.optional("protocol", Fields::text),
             fields.required("target", Fields::text));
     }
 
@@ -24,7 +29,24 @@ public record NetworkRule(String action, String target) implements WireType {
     public Map<String, Object> toJson() {
         Map<String, Object> json = new LinkedHashMap<>();
         Fields.put(json, "action", action);
+        Fields.put(json, "ports", ports);
+        Fields.put(json, "protocol", protocol);
         Fields.put(json, "target", target);
         return json;
+    }
+
+    /** With what is required alone. */
+    public NetworkRule(String action, String target) {
+        this(action, null, null, target);
+    }
+
+    /** The same with another {@code ports}. */
+    public NetworkRule withPorts(List<String> ports) {
+        return new NetworkRule(action, ports, protocol, target);
+    }
+
+    /** The same with another {@code protocol}. */
+    public NetworkRule withProtocol(String protocol) {
+        return new NetworkRule(action, ports, protocol, target);
     }
 }
