@@ -299,6 +299,10 @@ pub struct CreateSandboxResponse {
     /// Settings that come back: those that begin with [`ECHOED_EXTENSION_PREFIX`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub extensions: Option<BTreeMap<String, String>>,
+    /// Extension: the digest of the configuration of the image that it stands on, once it is known: which
+    /// image a tag, or an alias of the server, meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_digest: Option<String>,
     /// Its platform.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<PlatformSpec>,
@@ -326,6 +330,10 @@ pub struct Sandbox {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<String>)]
     pub snapshot_id: Option<SnapshotId>,
+    /// Extension: the digest of the configuration of the image that it stands on, once it is known: which
+    /// image a tag, or an alias of the server, meant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_digest: Option<String>,
     /// Its platform.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub platform: Option<PlatformSpec>,

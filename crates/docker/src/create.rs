@@ -139,6 +139,7 @@ async fn make(
         started_at,
         entrypoint: command(&image),
         platform: image.platform.clone(),
+        image_digest: Some(image.id.clone()),
     };
     Ok((sandbox, created))
 }

@@ -203,6 +203,8 @@ pub struct Created {
     pub entrypoint: Vec<String>,
     /// The image's platform.
     pub platform: Platform,
+    /// The digest of the configuration of the image that it stands on, where that has one.
+    pub image_digest: Option<String>,
 }
 
 /// A sandbox as the backend sees it.

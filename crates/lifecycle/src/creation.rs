@@ -160,6 +160,7 @@ async fn begin(
         id: id.try_into().expect("a UUID is a valid id"),
         tenant: admitted.tenant().clone(),
         origin: recipe.origin(),
+        image_digest: None,
         platform: request.platform.clone(),
         entrypoint: request.entrypoint.clone(),
         metadata: request.metadata.clone(),

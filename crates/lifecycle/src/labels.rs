@@ -133,6 +133,7 @@ pub(crate) fn adopt(observed: &SandboxDetails, now: Timestamp) -> Option<Sandbox
         id: observed.id.clone(),
         tenant: kept.tenant,
         origin: kept.origin,
+        image_digest: None,
         platform: kept.platform,
         entrypoint: kept.entrypoint,
         metadata: kept.metadata,

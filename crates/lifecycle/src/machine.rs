@@ -316,6 +316,7 @@ impl MachineState {
             sandbox.started_at = Some(created.started_at);
             sandbox.entrypoint = Some(created.entrypoint.clone());
             sandbox.platform = Some(created.platform.clone());
+            sandbox.image_digest.clone_from(&created.image_digest);
         }
         true
     }

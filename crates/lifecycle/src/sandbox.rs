@@ -118,6 +118,9 @@ pub struct Sandbox {
     pub tenant: Tenant,
     /// What its filesystem started as.
     pub origin: Origin,
+    /// The digest of the image's configuration, once it is known: what a tag or an alias meant then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_digest: Option<String>,
     /// The platform asked for, or the image's once it is known.
     pub platform: Option<Platform>,
     /// The command PID 1 supervises, once it is known.

@@ -151,6 +151,10 @@ section! {
         /// (loopback, link-local) is pulled from only if it is listed here, is a mirror or is the
         /// default registry.
         insecure_registries: Vec<String> = Vec::new(),
+        /// Names of images that mean another that was built or imported here, each exactly:
+        /// { "opensandbox/code-interpreter:v1.1.0" = "opensandbox/code:latest" }. No registry is
+        /// asked for them; the answer to a creation has the digest used.
+        image_aliases: BTreeMap<String, String> = BTreeMap::new(),
         /// Directories of this machine, besides /usr, that the image named host shows.
         host_directories: Vec<PathBuf> = Vec::new(),
         /// Bytes that one layer of an image may have once unpacked.

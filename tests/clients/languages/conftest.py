@@ -22,6 +22,10 @@ from opensandbox.sync import SandboxSync
 # As in the published examples.
 IMAGE = "opensandbox/code-interpreter:latest"
 ENTRYPOINT = ["/opt/opensandbox/code-interpreter.sh"]
+# The key of the first example on the published package's page.
+API_KEY = "your-api-key"
+# The names under which the published examples and their versions ask for it.
+ALIASES = ", ".join(f'"opensandbox/code-interpreter:{tag}" = "{IMAGE}"' for tag in ("v1.0.1", "v1.0.2", "v1.1.0"))
 # The server says READY=1 within this, also on a machine that is busy with other tests.
 START_SECONDS_MAX = 60
 
@@ -42,8 +46,9 @@ def server():
     reserved.bind(("127.0.0.1", 0))
     port = reserved.getsockname()[1]
     config.write_text(
-        f'[server]\nhost = "127.0.0.1"\nport = {port}\napi_key = "a-key-for-tests"\n'
-        f'[embedded]\ndata_dir = "{os.environ["OSB_TEST_DATA"]}"\n[store]\npath = "{home}/osb.db"\n'
+        f'[server]\nhost = "127.0.0.1"\nport = {port}\napi_key = "{API_KEY}"\n'
+        f'[embedded]\ndata_dir = "{os.environ["OSB_TEST_DATA"]}"\nimage_aliases = {{ {ALIASES} }}\n'
+        f'[store]\npath = "{home}/osb.db"\n'
     )
     notify = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     notify.bind(str(home / "notify"))
@@ -72,7 +77,7 @@ def server():
 @pytest.fixture(scope="session")
 def sandbox(server):
     options = ConnectionConfigSync(
-        api_key="a-key-for-tests", domain=server, request_timeout=timedelta(seconds=120)
+        api_key=API_KEY, domain=server, request_timeout=timedelta(seconds=120)
     )
     sandbox = SandboxSync.create(
         IMAGE, entrypoint=ENTRYPOINT, connection_config=options,

@@ -61,6 +61,7 @@ fn made(now: Timestamp, pulled: bool) -> Event {
             os: "linux".to_owned(),
             arch: "amd64".to_owned(),
         },
+        image_digest: None,
     };
     Event::Made {
         created,

@@ -30,6 +30,7 @@
 //! nothing but export could use them. Export packs the layers anew; the digests it writes are
 //! therefore its own, the files are the same.
 
+mod aliases;
 mod digest;
 mod disk;
 mod error;
@@ -75,6 +76,8 @@ pub struct Config {
     pub mirrors: BTreeMap<String, Vec<String>>,
     /// Registries spoken to without TLS, as `host` or `host:port`. Loopback addresses always are.
     pub insecure_registries: Vec<String>,
+    /// Names of images that mean another that is here, each exactly: neither name is ever asked a registry for.
+    pub aliases: BTreeMap<String, String>,
     /// What one layer may be and how hard a pull tries.
     pub limits: Limits,
     /// Directories of this machine, besides `/usr`, that the image `host` shows; each must be
@@ -88,6 +91,7 @@ impl Default for Config {
             default_registry: "docker.io".to_owned(),
             mirrors: BTreeMap::new(),
             insecure_registries: Vec::new(),
+            aliases: BTreeMap::new(),
             limits: Limits::default(),
             host_directories: Vec::new(),
         }
@@ -128,6 +132,11 @@ impl ImageId {
     /// The id as text, fit for a record that outlives this process.
     pub fn as_str(&self) -> &str {
         &self.0
+    }
+
+    /// The digest of the image's configuration; nothing for the image `host` and for snapshots.
+    pub fn digest(&self) -> Option<String> {
+        self.0.starts_with("sha256:").then(|| self.0.to_string())
     }
 
     /// Takes an id back from a record. An id that names nothing is found out on its first use.

@@ -44,6 +44,9 @@ impl Store {
     ) -> Result<Arc<Lease>, Error> {
         let reference = self.inner.parse(reference)?;
         let platform = platform.cloned().unwrap_or_else(this_platform);
+        if let Some(found) = self.inner.find_alias(&reference, &platform) {
+            return found.map(Arc::new);
+        }
         let key = PullKey::new(&reference, &platform, auth);
         let (waiter, owner) = self.inner.pulls.join(key, progress);
         if let Some(owner) = owner {

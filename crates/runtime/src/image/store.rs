@@ -15,6 +15,7 @@ use api::image_reference::ImageReference;
 use lifecycle::backend::{Platform, PullProgress, RegistryAuth, Source};
 use tokio::sync::{Semaphore, mpsc};
 
+use super::aliases::Aliases;
 use super::digest::Digest;
 use super::index::{self, ImageName, Index};
 use super::registry::Client;
@@ -33,6 +34,7 @@ pub struct Store {
 pub(super) struct Inner {
     pub(super) directory: PathBuf,
     pub(super) config: Config,
+    pub(super) aliases: Aliases,
     pub(super) client: Client,
     pub(super) pulls: SharedPulls,
     /// Layers being downloaded and unpacked at once.
@@ -106,6 +108,7 @@ impl Store {
             layer_slots: Semaphore::new(config.limits.concurrent_layers.max(1)),
             directory,
             client: Client::new(&config),
+            aliases: Aliases::new(&config.aliases, &config.default_registry)?,
             config,
             pulls: SharedPulls::default(),
             index: Mutex::new(index),
@@ -198,7 +201,7 @@ impl Store {
         reference: Option<&str>,
     ) -> Result<Vec<ImageId>, Error> {
         let name = reference
-            .map(|reference| self.inner.parse(reference))
+            .map(|reference| self.inner.parse_new(reference))
             .transpose()?;
         let (store, import) = (self.clone(), import.clone());
         // A caller who goes away takes the work along.
@@ -229,7 +232,7 @@ impl Store {
     /// Gives a local image, by reference or id, another name for its own platform. The name means exactly this
     /// image until it is taken away or pulled anew; no registry is asked.
     pub async fn tag(&self, reference: &str, name: &str) -> Result<ImageId, Error> {
-        let full = self.inner.parse(name)?;
+        let full = self.inner.parse_new(name)?;
         if full.digest().is_some() {
             return Err(Error::InvalidReference {
                 reference: name.to_owned(),
@@ -396,7 +399,7 @@ impl Inner {
     }
 
     /// The local image that a source means, kept from the moment it was found.
-    fn find_leased(
+    pub(super) fn find_leased(
         self: &Arc<Self>,
         source: &Source,
         platform: Option<&Platform>,
@@ -429,10 +432,11 @@ impl Inner {
                     available: format!("{}/{}", here.os, here.arch),
                 })
             }
-            Source::Image { reference, .. } => Ok(Lookup::ImageName(ImageName::new(
-                self.parse(reference)?.to_string(),
-                &platform,
-            ))),
+            Source::Image { reference, .. } => {
+                let name = self.parse(reference)?;
+                let name = self.aliases.target(&name).unwrap_or(&name).to_string();
+                Ok(Lookup::ImageName(ImageName::new(name, &platform)))
+            }
         }
     }
 

@@ -173,6 +173,7 @@ async fn spawn(
         started_at: process.started_at,
         entrypoint: record.entrypoint.clone(),
         platform: record.platform.clone(),
+        image_digest: image.id.digest(),
     };
     let holds = (Some(image.lease), shared.lock.clone());
     let sandbox = Sandbox::alive(record, &process, directory, alive, State::Running, holds);

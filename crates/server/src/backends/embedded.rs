@@ -30,6 +30,14 @@ fn check(config: &Config, problems: &mut Problems) {
             problems.add(format!("embedded.{key}: {error}"));
         }
     }
+    let images = runtime::image::Config {
+        aliases: config.embedded.image_aliases.clone(),
+        default_registry: config.embedded.default_registry.clone(),
+        ..runtime::image::Config::default()
+    };
+    if let Err(error) = images.check_aliases() {
+        problems.add(format!("embedded.image_aliases: {error}"));
+    }
     for address in &config.embedded.nameservers {
         if address.parse::<Ipv4Addr>().is_err() {
             problems.add(format!(
@@ -61,6 +69,7 @@ pub fn settings(config: &Config) -> io::Result<runtime::Config> {
         .images
         .insecure_registries
         .clone_from(&ours.insecure_registries);
+    settings.images.aliases.clone_from(&ours.image_aliases);
     settings
         .images
         .host_directories

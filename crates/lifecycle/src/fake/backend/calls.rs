@@ -397,6 +397,7 @@ pub(super) fn created(spec: Spec, started_at: Timestamp) -> Created {
         started_at,
         entrypoint: spec.entrypoint.unwrap_or_else(shell),
         platform: spec.platform.unwrap_or_else(native),
+        image_digest: None,
     }
 }
 
