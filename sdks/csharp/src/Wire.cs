@@ -474,6 +474,11 @@ namespace OpenSandbox.Wire
         [JsonPropertyName("id")]
         public string Id { get; set; } = "";
 
+        /// <summary>Extension: the digest of the configuration of the image that it stands on, once it is
+        /// known: which image a tag, or an alias of the server, meant.</summary>
+        [JsonPropertyName("imageDigest")]
+        public string? ImageDigest { get; set; }
+
         /// <summary>Labels of the user.</summary>
         [JsonPropertyName("metadata")]
         public Dictionary<string, string>? Metadata { get; set; }
@@ -2387,6 +2392,11 @@ namespace OpenSandbox.Wire
         /// <summary>The image it started from, unless from a snapshot.</summary>
         [JsonPropertyName("image")]
         public ImageSpec? Image { get; set; }
+
+        /// <summary>Extension: the digest of the configuration of the image that it stands on, once it is
+        /// known: which image a tag, or an alias of the server, meant.</summary>
+        [JsonPropertyName("imageDigest")]
+        public string? ImageDigest { get; set; }
 
         /// <summary>Labels of the user.</summary>
         [JsonPropertyName("metadata")]

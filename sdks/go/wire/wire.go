@@ -280,6 +280,9 @@ type CreateSandboxResponse struct {
 	Extensions map[string]string `json:"extensions,omitempty"`
 	// The sandbox's id.
 	ID string `json:"id"`
+	// Extension: the digest of the configuration of the image that it stands on, once it is known:
+	// which image a tag, or an alias of the server, meant.
+	ImageDigest string `json:"imageDigest,omitempty"`
 	// Labels of the user.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Its platform.
@@ -1505,6 +1508,9 @@ type SandboxInfo struct {
 	ID string `json:"id"`
 	// The image it started from, unless from a snapshot.
 	Image *ImageSpec `json:"image,omitempty"`
+	// Extension: the digest of the configuration of the image that it stands on, once it is known:
+	// which image a tag, or an alias of the server, meant.
+	ImageDigest string `json:"imageDigest,omitempty"`
 	// Labels of the user.
 	Metadata map[string]string `json:"metadata,omitempty"`
 	// Its platform.

@@ -263,6 +263,11 @@ export interface CreateSandboxResponse {
   extensions?: Record<string, string> | null;
   /** The sandbox's id. */
   id: string;
+  /**
+   * Extension: the digest of the configuration of the image that it stands on, once it is known:
+   * which image a tag, or an alias of the server, meant.
+   */
+  imageDigest?: string | null;
   /** Labels of the user. */
   metadata?: Record<string, string> | null;
   /** Its platform. */
@@ -1445,6 +1450,11 @@ export interface SandboxInfo {
   id: string;
   /** The image it started from, unless from a snapshot. */
   image?: ImageSpec | null;
+  /**
+   * Extension: the digest of the configuration of the image that it stands on, once it is known:
+   * which image a tag, or an alias of the server, meant.
+   */
+  imageDigest?: string | null;
   /** Labels of the user. */
   metadata?: Record<string, string> | null;
   /** Its platform. */

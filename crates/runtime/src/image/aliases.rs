@@ -26,12 +26,16 @@ impl Aliases {
                 message: message.to_owned(),
             };
             if text == HOST {
-                return Err(invalid("host is this machine's own image and has no aliases"));
+                return Err(invalid(
+                    "host is this machine's own image and has no aliases",
+                ));
             }
             let parsed = ImageReference::parse_with_registry(text, default_registry);
             let parsed = parsed.map_err(|error| invalid(error.reason()))?;
             if parsed.digest().is_some() {
-                return Err(invalid("a digest names its content alone; aliases are names with a tag"));
+                return Err(invalid(
+                    "a digest names its content alone; aliases are names with a tag",
+                ));
             }
             Ok(parsed.with_default_tag())
         };
@@ -117,7 +121,9 @@ mod tests {
     use super::*;
 
     fn aliases(pairs: &[(&str, &str)]) -> Result<Aliases, Error> {
-        let pairs = pairs.iter().map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
+        let pairs = pairs
+            .iter()
+            .map(|(a, b)| ((*a).to_owned(), (*b).to_owned()));
         Aliases::new(&pairs.collect(), "docker.io")
     }
 
@@ -132,7 +138,10 @@ mod tests {
         let target = |name: &str| aliases.target(&full(name)).map(ToString::to_string);
         let known = Some("docker.io/local/code:1".to_owned());
         assert_eq!(target("opensandbox/code-interpreter:v1.1.0"), known);
-        assert_eq!(target("docker.io/opensandbox/code-interpreter:v1.1.0"), known);
+        assert_eq!(
+            target("docker.io/opensandbox/code-interpreter:v1.1.0"),
+            known
+        );
         for other in [
             "opensandbox/code-interpreter",
             "opensandbox/code-interpreter:v1.1.1",
@@ -142,7 +151,11 @@ mod tests {
         ] {
             assert_eq!(target(other), None, "{other}");
         }
-        assert!(aliases.refuse_as_name(&full("opensandbox/code-interpreter:v1.1.0")).is_err());
+        assert!(
+            aliases
+                .refuse_as_name(&full("opensandbox/code-interpreter:v1.1.0"))
+                .is_err()
+        );
         assert!(aliases.refuse_as_name(&full("local/code:1")).is_ok());
     }
 

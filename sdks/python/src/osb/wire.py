@@ -557,6 +557,7 @@ class CreateSandboxResponse(Wire):
     entrypoint: list[str] | None = None  # The command it supervises.
     expires_at: datetime | None = None  # When it is deleted; nothing is never.
     extensions: dict[str, str] | None = None  # Settings that come back: those that begin with [`ECHOED_EXTENSION_PREFIX`].
+    image_digest: str | None = None  # Extension: the digest of the configuration of the image that it stands on, once it is known: which image a tag, or an alias of the server, meant.
     metadata: dict[str, str] | None = None  # Labels of the user.
     platform: PlatformSpec | None = None  # Its platform.
 
@@ -567,6 +568,7 @@ class CreateSandboxResponse(Wire):
         ("entrypoint", "entrypoint", None, False),
         ("expires_at", "expiresAt", "time", False),
         ("extensions", "extensions", None, False),
+        ("image_digest", "imageDigest", None, False),
         ("metadata", "metadata", None, False),
         ("platform", "platform", "PlatformSpec", False),
     )
@@ -1937,6 +1939,7 @@ class SandboxInfo(Wire):
     expires_at: datetime | None = None  # When it is deleted; nothing is never.
     extensions: dict[str, str] | None = None  # Settings that come back: those that begin with [`ECHOED_EXTENSION_PREFIX`].
     image: ImageSpec | None = None  # The image it started from, unless from a snapshot.
+    image_digest: str | None = None  # Extension: the digest of the configuration of the image that it stands on, once it is known: which image a tag, or an alias of the server, meant.
     metadata: dict[str, str] | None = None  # Labels of the user.
     platform: PlatformSpec | None = None  # Its platform.
     snapshot_id: str | None = None  # The snapshot it started from.
@@ -1950,6 +1953,7 @@ class SandboxInfo(Wire):
         ("expires_at", "expiresAt", "time", False),
         ("extensions", "extensions", None, False),
         ("image", "image", "ImageSpec", False),
+        ("image_digest", "imageDigest", None, False),
         ("metadata", "metadata", None, False),
         ("platform", "platform", "PlatformSpec", False),
         ("snapshot_id", "snapshotId", None, False),

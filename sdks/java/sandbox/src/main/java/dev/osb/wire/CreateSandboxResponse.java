@@ -15,11 +15,12 @@ import java.util.Map;
  * @param expiresAt When it is deleted; nothing is never. (may be null)
  * @param extensions Settings that come back: those that begin with [<code>ECHOED_EXTENSION_PREFIX</code>]. (may be null)
  * @param id The sandbox's id.
+ * @param imageDigest Extension: the digest of the configuration of the image that it stands on, once it is known: which image a tag, or an alias of the server, meant. (may be null)
  * @param metadata Labels of the user. (may be null)
  * @param platform Its platform. (may be null)
  * @param status What it is doing.
  */
-public record CreateSandboxResponse(Instant createdAt, List<String> entrypoint, Instant expiresAt, Map<String, String> extensions, String id, Map<String, String> metadata, PlatformSpec platform, SandboxStatus status) implements WireType {
+public record CreateSandboxResponse(Instant createdAt, List<String> entrypoint, Instant expiresAt, Map<String, String> extensions, String id, String imageDigest, Map<String, String> metadata, PlatformSpec platform, SandboxStatus status) implements WireType {
     /** Reads what {@link Json#parse} gives. */
     public static CreateSandboxResponse fromJson(Object json) {
         Fields fields = new Fields(json, "CreateSandboxResponse");
@@ -29,6 +30,7 @@ public record CreateSandboxResponse(Instant createdAt, List<String> entrypoint, 
             fields.optional("expiresAt", Fields::time),
             fields.optional("extensions", value -> Fields.map(value, Fields::text)),
             fields.required("id", Fields::text),
+            fields.optional("imageDigest", Fields::text),
             fields.optional("metadata", value -> Fields.map(value, Fields::text)),
             fields.optional("platform", PlatformSpec::fromJson),
             fields.required("status", SandboxStatus::fromJson));
@@ -42,6 +44,7 @@ public record CreateSandboxResponse(Instant createdAt, List<String> entrypoint, 
         Fields.put(json, "expiresAt", expiresAt);
         Fields.put(json, "extensions", extensions);
         Fields.put(json, "id", id);
+        Fields.put(json, "imageDigest", imageDigest);
         Fields.put(json, "metadata", metadata);
         Fields.put(json, "platform", platform);
         Fields.put(json, "status", status);

@@ -17,12 +17,13 @@ import java.util.Map;
  * @param extensions Settings that come back: those that begin with [<code>ECHOED_EXTENSION_PREFIX</code>]. (may be null)
  * @param id The sandbox's id.
  * @param image The image it started from, unless from a snapshot. (may be null)
+ * @param imageDigest Extension: the digest of the configuration of the image that it stands on, once it is known: which image a tag, or an alias of the server, meant. (may be null)
  * @param metadata Labels of the user. (may be null)
  * @param platform Its platform. (may be null)
  * @param snapshotId The snapshot it started from. (may be null)
  * @param status What it is doing.
  */
-public record SandboxInfo(AllocationSummary allocation, Instant createdAt, List<String> entrypoint, Instant expiresAt, Map<String, String> extensions, String id, ImageSpec image, Map<String, String> metadata, PlatformSpec platform, String snapshotId, SandboxStatus status) implements WireType {
+public record SandboxInfo(AllocationSummary allocation, Instant createdAt, List<String> entrypoint, Instant expiresAt, Map<String, String> extensions, String id, ImageSpec image, String imageDigest, Map<String, String> metadata, PlatformSpec platform, String snapshotId, SandboxStatus status) implements WireType {
     /** Reads what {@link Json#parse} gives. */
     public static SandboxInfo fromJson(Object json) {
         Fields fields = new Fields(json, "SandboxInfo");
@@ -34,6 +35,7 @@ public record SandboxInfo(AllocationSummary allocation, Instant createdAt, List<
             fields.optional("extensions", value -> Fields.map(value, Fields::text)),
             fields.required("id", Fields::text),
             fields.optional("image", ImageSpec::fromJson),
+            fields.optional("imageDigest", Fields::text),
             fields.optional("metadata", value -> Fields.map(value, Fields::text)),
             fields.optional("platform", PlatformSpec::fromJson),
             fields.optional("snapshotId", Fields::text),
@@ -50,6 +52,7 @@ public record SandboxInfo(AllocationSummary allocation, Instant createdAt, List<
         Fields.put(json, "extensions", extensions);
         Fields.put(json, "id", id);
         Fields.put(json, "image", image);
+        Fields.put(json, "imageDigest", imageDigest);
         Fields.put(json, "metadata", metadata);
         Fields.put(json, "platform", platform);
         Fields.put(json, "snapshotId", snapshotId);
