@@ -1,9 +1,11 @@
 //! Sends what the Prometheus page shows to an OpenTelemetry collector: OTLP over HTTP, as JSON.
 //!
-//! Metrics only; logs stay on standard error and there are no traces. The page is the one source,
+//! Metrics here, traces in `traces`; logs stay on standard error. The page is the one source,
 //! so that a scrape and an export never disagree. A collector that is away is reported once, not
 //! at every interval, and nothing is kept for it: metrics are cumulative, so the next export that
 //! arrives says it all.
+
+pub mod traces;
 
 use std::collections::BTreeMap;
 use std::time::{Duration, SystemTime};
@@ -15,6 +17,8 @@ use tokio_util::sync::CancellationToken;
 const EXPORT_MAX: Duration = Duration::from_secs(10);
 /// Where a collector takes metrics, when its address has no path of its own.
 const METRICS_PATH: &str = "/v1/metrics";
+/// Where it takes traces.
+const TRACES_PATH: &str = "/v1/traces";
 /// OTLP's number for values that count from the start of the process.
 const CUMULATIVE: u8 = 2;
 
@@ -25,8 +29,10 @@ pub struct Settings {
     pub endpoint: String,
     /// What we are called there.
     pub service_name: String,
-    /// Time from one export to the next.
+    /// Time from one export of metrics to the next.
     pub interval: Duration,
+    /// Whether traces are exported, too.
+    pub has_traces: bool,
 }
 
 /// Why settings cannot be used.
@@ -35,6 +41,12 @@ pub enum Error {
     /// Not an address.
     #[error("{0:?} is not the address of a collector; use one such as http://127.0.0.1:4318")]
     Endpoint(String),
+    /// A path that says where metrics go, and not where traces do.
+    #[error(
+        "{0:?} has a path of its own, so it is not known where traces go; leave the path out, let it end in \
+         /v1/metrics, or set otel.traces = false"
+    )]
+    TracesEndpoint(String),
     /// No time between exports.
     #[error("the time between two exports must be at least one second")]
     Interval,
@@ -58,7 +70,20 @@ impl Settings {
         if self.interval < Duration::from_secs(1) {
             return Err(Error::Interval);
         }
+        if self.has_traces {
+            self.traces_url()?;
+        }
         self.url().map(drop)
+    }
+
+    fn traces_url(&self) -> Result<reqwest::Url, Error> {
+        let mut url = self.url()?;
+        let Some(base) = url.path().strip_suffix(METRICS_PATH) else {
+            return Err(Error::TracesEndpoint(self.endpoint.clone()));
+        };
+        let path = format!("{base}{TRACES_PATH}");
+        url.set_path(&path);
+        Ok(url)
     }
 
     fn url(&self) -> Result<reqwest::Url, Error> {
@@ -81,10 +106,7 @@ pub async fn export(
     stop: CancellationToken,
 ) -> Result<(), Error> {
     let url = settings.url()?;
-    let client = reqwest::Client::builder()
-        .timeout(EXPORT_MAX)
-        .build()
-        .map_err(Error::Client)?;
+    let client = client()?;
     let started = SystemTime::now();
     let mut ticks = tokio::time::interval(settings.interval);
     ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -97,18 +119,30 @@ pub async fn export(
         };
         let body = message(&page(), &settings.service_name, started, SystemTime::now());
         let outcome = send(&client, &url, &body).await;
-        if let Err(error) = &outcome
-            && is_arriving
-        {
-            tracing::warn!(endpoint = %url, error = error as &dyn std::error::Error, "metrics do not arrive at the collector");
-        }
-        if outcome.is_ok() && !is_arriving {
-            tracing::info!(endpoint = %url, "metrics arrive at the collector again");
-        }
+        tell(&url, "metrics", outcome.as_ref().err(), is_arriving);
         is_arriving = outcome.is_ok();
         if is_last {
             return Ok(());
         }
+    }
+}
+
+fn client() -> Result<reqwest::Client, Error> {
+    let client = reqwest::Client::builder().timeout(EXPORT_MAX).build();
+    client.map_err(Error::Client)
+}
+
+/// Says when exports begin to be lost, and when they arrive again.
+fn tell(url: &reqwest::Url, what: &str, lost: Option<&Lost>, was_arriving: bool) {
+    match lost {
+        Some(error) if was_arriving => {
+            let error: &dyn std::error::Error = error;
+            tracing::warn!(endpoint = %url, what, error, "the collector does not get them");
+        }
+        None if !was_arriving => {
+            tracing::info!(endpoint = %url, what, "the collector gets them again");
+        }
+        _ => {}
     }
 }
 

@@ -8,7 +8,7 @@
 use std::io::{self, IsTerminal as _};
 use std::str::FromStr;
 
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::{SubscriberInitExt as _, TryInitError};
 use tracing_subscriber::{Layer, Registry, fmt, reload};
@@ -58,6 +58,12 @@ impl FromStr for Filter {
     }
 }
 
+impl Filter {
+    fn without_steps(self) -> Targets {
+        self.0.with_target(TRACE_TARGET, LevelFilter::OFF)
+    }
+}
+
 /// `Targets` takes any word as the name of a target to be logged in full; a misspelt level must
 /// not turn everything on.
 fn is_filter(text: &str) -> bool {
@@ -90,6 +96,9 @@ pub enum Error {
     Reload(#[source] reload::Error),
 }
 
+/// The target of spans that are steps of a trace (`otlp::traces`). They are never in the log.
+pub const TRACE_TARGET: &str = "trace";
+
 /// Changes what is logged while the program runs.
 #[derive(Debug, Clone)]
 pub struct Level(reload::Handle<Targets, Registry>);
@@ -97,12 +106,19 @@ pub struct Level(reload::Handle<Targets, Registry>);
 impl Level {
     /// Logs what `filter` lets through, from now on.
     pub fn set(&self, filter: Filter) -> Result<(), Error> {
-        self.0.reload(filter.0).map_err(Error::Reload)
+        self.0.reload(filter.without_steps()).map_err(Error::Reload)
     }
 }
 
-/// Sends everything that `filter` lets through to standard error, from now on.
-pub fn start(filter: Filter, format: Format) -> Result<Level, Error> {
+/// Where the steps of traces go.
+#[cfg(feature = "otlp")]
+pub type Steps = Option<crate::otlp::traces::Collector>;
+/// Nowhere: this program was built without exports.
+#[cfg(not(feature = "otlp"))]
+pub type Steps = Option<std::convert::Infallible>;
+
+/// Sends everything that `filter` lets through to standard error, and the steps of traces to `steps`, from now on.
+pub fn start(filter: Filter, format: Format, steps: Steps) -> Result<Level, Error> {
     let as_json = match format {
         Format::Auto => !io::stderr().is_terminal(),
         Format::Text => false,
@@ -118,8 +134,12 @@ pub fn start(filter: Filter, format: Format) -> Result<Level, Error> {
     } else {
         layer.with_ansi(io::stderr().is_terminal()).boxed()
     };
-    let (filter, level) = reload::Layer::new(filter.0);
+    let (filter, level) = reload::Layer::new(filter.without_steps());
     let subscriber = tracing_subscriber::registry().with(layer.with_filter(filter));
+    #[cfg(feature = "otlp")]
+    let subscriber = subscriber.with(steps.map(crate::otlp::traces::Collector::layer));
+    #[cfg(not(feature = "otlp"))]
+    let _ = steps;
     subscriber.try_init().map_err(Error::Already)?;
     Ok(Level(level))
 }

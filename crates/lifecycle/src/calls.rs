@@ -13,6 +13,7 @@ use api::id::{SandboxId, SnapshotId};
 use futures_util::FutureExt as _;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use tokio_util::sync::CancellationToken;
+use tracing::Instrument as _;
 
 use crate::backend::{
     self, Backend, Created, Logs, Platform, PullProgress, SandboxDetails, SnapshotDetails, Source,
@@ -25,6 +26,7 @@ use crate::machine::Observation;
 use crate::policy::{PolicyChange, PolicyOutcome};
 use crate::sandbox::Reason;
 use crate::shared::Shared;
+use crate::steps::{fail, noted, step};
 
 /// Progress reports of one download that wait to be read; more are dropped.
 const PROGRESS: usize = 16;
@@ -96,7 +98,9 @@ impl Call {
         let turn = (!clean_first).then(|| self.shared.creations.clone().try_acquire_owned());
         let turn = turn.and_then(Result::ok);
         let has_turn = turn.is_some();
-        self.shared.clone().tasks.spawn(async move {
+        let tasks = self.shared.tasks.clone();
+        let step = step!("make sandbox", &self.id);
+        let making = async move {
             let cancelled = Error::NotFound(self.id.clone().into());
             let prepared = tokio::select! {
                 prepared = self.prepare(&spec, clean_first, turn) => prepared,
@@ -116,10 +120,14 @@ impl Call {
                 },
             };
             let is_made = matches!(event, CallEvent::Made { .. });
+            if let CallEvent::MakeFailed { error, .. } = &event {
+                fail(error);
+            }
             if !self.report(event).await && is_made && !self.shared.stop.is_cancelled() {
                 discard(self.shared.clone(), self.id.clone());
             }
-        });
+        };
+        tasks.spawn(making.instrument(step));
         has_turn
     }
 
@@ -137,7 +145,9 @@ impl Call {
     /// Drives the backend's `create` to its end. A panic in it fails the creation at once; without this its
     /// owner would wait for a report until its deadline.
     async fn create(&self, spec: Spec) -> Result<Created, backend::Error> {
-        let creation = AssertUnwindSafe(self.backend().create(spec)).catch_unwind();
+        let creation = self.backend().create(spec);
+        let creation = creation.instrument(step!("create in backend", &self.id));
+        let creation = AssertUnwindSafe(creation).catch_unwind();
         creation.await.unwrap_or_else(|_| {
             let message = format!(
                 "the {} backend panicked while it created sandbox {}; the server's log has the place",
@@ -189,6 +199,7 @@ impl Call {
         self.report(CallEvent::PullNeeded).await;
         let (progress, mut reports) = mpsc::channel(PROGRESS);
         let pull = self.backend().pull(source, platform, progress);
+        let pull = pull.instrument(step!("pull image", &self.id));
         let watch = async {
             let mut total = 0;
             while let Some(report) = reports.recv().await {
@@ -224,31 +235,39 @@ impl Call {
     }
 
     pub(crate) fn pause(self) {
-        self.shared.clone().tasks.spawn(async move {
-            let result = self.backend().pause(&self.id).await.map_err(Error::from);
-            self.report(CallEvent::Paused(result)).await;
-        });
+        let (tasks, step) = (self.shared.tasks.clone(), step!("pause sandbox", &self.id));
+        let work = async move {
+            let result = noted(self.backend().pause(&self.id).await);
+            self.report(CallEvent::Paused(result.map_err(Error::from)))
+                .await;
+        };
+        tasks.spawn(work.instrument(step));
     }
 
     pub(crate) fn resume(self) {
-        self.shared.clone().tasks.spawn(async move {
-            let result = self.backend().resume(&self.id).await.map_err(Error::from);
-            self.report(CallEvent::Resumed(result)).await;
-        });
+        let (tasks, step) = (self.shared.tasks.clone(), step!("resume sandbox", &self.id));
+        let work = async move {
+            let result = noted(self.backend().resume(&self.id).await);
+            self.report(CallEvent::Resumed(result.map_err(Error::from)))
+                .await;
+        };
+        tasks.spawn(work.instrument(step));
     }
 
     pub(crate) fn snapshot(self, snapshot: SnapshotId) {
-        self.shared.clone().tasks.spawn(async move {
-            let result = self
-                .backend()
-                .snapshot(&self.id, &snapshot)
-                .await
-                .map_err(Error::from);
+        let (tasks, step) = (
+            self.shared.tasks.clone(),
+            step!("snapshot sandbox", &self.id),
+        );
+        let work = async move {
+            let result = noted(self.backend().snapshot(&self.id, &snapshot).await);
             let is_made = result.is_ok();
-            if !self.report(CallEvent::Snapshotted(result)).await && is_made {
+            let event = CallEvent::Snapshotted(result.map_err(Error::from));
+            if !self.report(event).await && is_made {
                 discard_snapshot(self.shared, snapshot);
             }
-        });
+        };
+        tasks.spawn(work.instrument(step));
     }
 
     pub(crate) fn change_policy(self, change: PolicyChange) {
@@ -282,16 +301,19 @@ impl Call {
     }
 
     pub(crate) fn delete(self, grace: Duration) {
-        self.shared.clone().tasks.spawn(async move {
+        let (tasks, step) = (self.shared.tasks.clone(), step!("delete sandbox", &self.id));
+        let work = async move {
             let logs = self.backend().logs(&self.id, ended::LOGS);
             let logs = tokio::time::timeout(deadlines::LAST_LOGS, logs).await;
             let result = match self.backend().delete(&self.id, grace).await {
                 Ok(()) | Err(backend::Error::NotFound(_)) => Ok(()),
                 Err(error) => Err(Error::from(error)),
             };
+            let result = noted(result);
             let logs = logs.ok().and_then(Result::ok);
             self.report(CallEvent::Deleted { result, logs }).await;
-        });
+        };
+        tasks.spawn(work.instrument(step));
     }
 }
 

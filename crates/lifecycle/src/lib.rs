@@ -40,6 +40,7 @@ mod sandbox;
 mod service;
 mod shared;
 mod snapshots;
+mod steps;
 pub mod store;
 mod subscription;
 mod sys;

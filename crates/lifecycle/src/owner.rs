@@ -32,7 +32,7 @@ use crate::shared::{Handle, Shared};
 use crate::store::{KeyRecord, SandboxRecord};
 use crate::timers::{Alarm, ExpiryTimer};
 use call_slot::{CallMessage, CallSlot};
-pub(crate) use command::Command;
+pub(crate) use command::{Command, Message};
 use command::{Reply, Waiting};
 use published::Published;
 use retry::Retry;
@@ -46,7 +46,7 @@ pub(crate) struct Owner {
     machine_state: MachineState,
     published: Published,
     record_writer: RecordWriter,
-    commands: mpsc::Receiver<Command>,
+    commands: mpsc::Receiver<Message>,
     check: watch::Receiver<u64>,
     expiry: ExpiryTimer,
     call: CallSlot,
@@ -161,7 +161,7 @@ impl Owner {
         tokio::select! {
             told = self.call.report() => self.on_report(told),
             saved = self.record_writer.saved() => self.on_saved(saved),
-            Some(command) = self.commands.recv(), if !self.is_draining => self.on_command(command),
+            Some(message) = self.commands.recv(), if !self.is_draining => self.on_message(message),
             alarm = self.expiry.alarm() => self.on_alarm(alarm),
             Ok(()) = self.check.changed() => self.on_check(),
             () = sleep_until(wake), if wake.is_some() => self.on_wake(),

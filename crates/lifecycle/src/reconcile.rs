@@ -343,7 +343,8 @@ fn route(shared: &Shared, event: BackendEvent) -> bool {
     };
     // Unknown ids are sandboxes of others or just deleted.
     if let Ok(handle) = shared.handle(&id) {
-        let is_told = command.is_some_and(|command| handle.commands.try_send(command).is_ok());
+        let is_told =
+            command.is_some_and(|command| handle.commands.try_send(command.into()).is_ok());
         if !is_told {
             handle.check();
         }

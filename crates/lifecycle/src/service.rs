@@ -212,7 +212,7 @@ impl Service {
                 .next_touch
                 .compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed);
         // Whoever loses the race was not needed; a full mailbox will see the next access.
-        if now >= due && swap.is_ok() && handle.commands.try_send(Command::Touch).is_err() {
+        if now >= due && swap.is_ok() && handle.commands.try_send(Command::Touch.into()).is_err() {
             handle.next_touch.store(due, Ordering::Relaxed);
         }
     }
@@ -458,7 +458,7 @@ impl Service {
         let Handle { commands, .. } = self.handle(id)?;
         let (reply, answer) = oneshot::channel();
         commands
-            .try_send(command(reply))
+            .try_send(command(reply).into())
             .map_err(|error| match error {
                 tokio::sync::mpsc::error::TrySendError::Full(_) => Error::Busy(id.clone()),
                 tokio::sync::mpsc::error::TrySendError::Closed(_) => self.gone(id),

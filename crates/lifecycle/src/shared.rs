@@ -18,7 +18,7 @@ use crate::error::{Absent, Error};
 use crate::journal::Journal;
 use crate::keys::KeyIndex;
 use crate::names::Names;
-use crate::owner::Command;
+use crate::owner::Message;
 use crate::sandbox::Sandbox;
 use crate::snapshots::Snapshots;
 use crate::store::Store;
@@ -56,7 +56,7 @@ pub(crate) struct Shared {
 /// The way to a sandbox's owner task.
 #[derive(Clone)]
 pub(crate) struct Handle {
-    pub(crate) commands: mpsc::Sender<Command>,
+    pub(crate) commands: mpsc::Sender<Message>,
     pub(crate) view: watch::Receiver<Arc<Sandbox>>,
     /// Bumped to make the owner look at the backend.
     pub(crate) check: watch::Sender<u64>,

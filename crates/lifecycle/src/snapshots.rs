@@ -16,7 +16,7 @@ use crate::caller::{AuditContext, Caller};
 use crate::deadlines;
 use crate::error::Error;
 use crate::event::{Event, EventKind};
-use crate::owner::Command;
+use crate::owner::{Command, Message};
 use crate::sandbox::{Snapshot, SnapshotFilter, SnapshotState, State};
 use crate::shared::Shared;
 use crate::store::{Batch, Write};
@@ -216,7 +216,7 @@ pub(crate) async fn create(
 }
 
 async fn run(
-    commands: &tokio::sync::mpsc::Sender<Command>,
+    commands: &tokio::sync::mpsc::Sender<Message>,
     snapshot: &Snapshot,
 ) -> Result<SnapshotDetails, Error> {
     let (reply, answer) = oneshot::channel();
@@ -225,7 +225,7 @@ async fn run(
         reply,
     };
     let gone = || Error::NotFound(snapshot.sandbox_id.clone().into());
-    commands.send(command).await.map_err(|_| gone())?;
+    commands.send(command.into()).await.map_err(|_| gone())?;
     answer.await.map_err(|_| gone())?
 }
 

@@ -18,7 +18,7 @@ pub use doctor::doctor;
 use crate::access;
 use crate::backends;
 use crate::config::{self, Config, Exposure};
-use crate::run;
+use crate::{run, traces};
 
 /// The lifecycle server: makes, keeps and ends sandboxes.
 #[derive(Debug, Parser)]
@@ -225,7 +225,8 @@ fn serve(arguments: &Arguments) -> Result<(), Failure> {
         .format
         .parse()
         .expect("checked when the settings were read");
-    let level = telemetry::start(filter, format).map_err(|error| Failure {
+    let (steps, traces) = traces::open(&loaded.settings);
+    let level = telemetry::start(filter, format, steps).map_err(|error| Failure {
         message: error.to_string(),
         code: 1,
     })?;
@@ -236,7 +237,7 @@ fn serve(arguments: &Arguments) -> Result<(), Failure> {
         tell_of_restart(&before, &loaded.changed);
         Ok(loaded.settings)
     });
-    run::until_stopped(loaded.settings, &reread, &level).map_err(|error| Failure {
+    run::until_stopped(loaded.settings, &reread, &level, traces).map_err(|error| Failure {
         message: api::error_chain(&error).to_string(),
         code: 1,
     })

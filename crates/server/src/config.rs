@@ -273,8 +273,11 @@ section! {
 
     /// Metrics to an OpenTelemetry collector, besides `/metrics` for Prometheus.
     pub struct Otel {
-        /// Export metrics with OTLP over HTTP.
+        /// Export metrics and traces with OTLP over HTTP.
         enabled: bool = false,
+        /// Whether traces are exported: the steps of each request to the API, down to those of the
+        /// backend. A request with the header traceparent goes on with that trace.
+        traces: bool = true,
         /// The collector, as in http://127.0.0.1:4318.
         endpoint: Option<String> = None,
         /// What this server is called there.
@@ -461,12 +464,13 @@ impl SecureRuntime {
 
 #[cfg(feature = "otlp")]
 impl Otel {
-    /// Where metrics are exported to, if they are.
+    /// Where metrics and traces are exported to, if they are.
     pub(crate) fn settings(&self) -> Option<daemon::otlp::Settings> {
         self.enabled.then(|| daemon::otlp::Settings {
             endpoint: self.endpoint.clone().unwrap_or_default(),
             service_name: self.service_name.clone(),
             interval: Duration::from_millis(self.export_interval_millis),
+            has_traces: self.traces,
         })
     }
 }

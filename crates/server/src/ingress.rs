@@ -22,11 +22,13 @@ use proxy::{
 };
 use secrecy::ExposeSecret as _;
 use tokio::time::Instant;
+use tracing::Instrument as _;
 
 use crate::access::Keys;
 use crate::http::{self as surface, bearer};
 use crate::metrics::Metrics;
 use crate::stream_end::stream_end;
+use crate::traces;
 
 /// How long a request waits for a sandbox to become ready: less than the 30 s after which the
 /// published clients give up, so that they still get our answer.
@@ -70,6 +72,8 @@ pub struct Destination {
     sandbox: Arc<Sandbox>,
     /// Whether the request prolongs the sandbox's life.
     renews: bool,
+    /// The trace that the request is part of, where traces are wanted.
+    trace: Option<String>,
 }
 
 impl Ingress {
@@ -149,7 +153,15 @@ pub(crate) fn page_origin(sandbox: &Sandbox) -> PageOrigin {
 impl Destination {
     pub(crate) fn new(sandbox: Arc<Sandbox>, request: Head<'_>) -> Self {
         let renews = sandbox.renew_on_access.is_some() && !proxy::skips_renewal(request);
-        Self { sandbox, renews }
+        let trace = traces::is_wanted().then(|| {
+            let named = request.values(traces::PARENT_HEADER).next()?;
+            Some(str::from_utf8(named).ok()?.to_owned())
+        });
+        Self {
+            sandbox,
+            renews,
+            trace: trace.flatten(),
+        }
     }
 }
 
@@ -205,14 +217,25 @@ impl Sandboxes for Ingress {
         Ok(())
     }
 
-    async fn connect(&self, _: &Destination, route: &Route) -> Result<Box<dyn Stream>, Error> {
+    async fn connect(
+        &self,
+        destination: &Destination,
+        route: &Route,
+    ) -> Result<Box<dyn Stream>, Error> {
         let target = if route.is_control() {
             Target::Control
         } else {
             Target::Port(route.port)
         };
+        let step = tracing::info_span!(
+            target: "trace",
+            "connect to sandbox",
+            sandbox_id = %route.id,
+            port = route.port,
+            traceparent = destination.trace.as_deref(),
+        );
         let connected = self.service.connect(&route.id, target, READY_WAIT);
-        Ok(connected.await?)
+        Ok(connected.instrument(step).await?)
     }
 
     fn tunnel_closed(&self, destination: &Destination) {

@@ -20,6 +20,7 @@ mod published;
 pub mod run;
 pub mod store;
 mod stream_end;
+pub mod traces;
 
 pub use backends::embedded_settings;
 pub use command::{doctor, main};

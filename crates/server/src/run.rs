@@ -25,6 +25,7 @@ use crate::gateway::{self, Gateway, NoApi};
 use crate::http::App;
 use crate::metrics::Metrics;
 use crate::store::{Postgres, Sqlite};
+use crate::traces::Traces;
 
 /// How long what is under way may take to reach the store once no request is in flight any more.
 const SERVICE_STOP: Duration = Duration::from_secs(10);
@@ -87,19 +88,29 @@ pub(crate) fn io_error(action: impl Into<String>) -> impl FnOnce(io::Error) -> E
 pub type Reread = Box<dyn Fn() -> Result<Config, String> + Send + Sync>;
 
 /// Serves until a signal asks to stop. SIGHUP has the configuration read again.
-pub fn until_stopped(config: Config, reread: &Reread, level: &Level) -> Result<(), Error> {
+pub fn until_stopped(
+    config: Config,
+    reread: &Reread,
+    level: &Level,
+    traces: Traces,
+) -> Result<(), Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .thread_name("osb-server")
         .build()
         .map_err(io_error("starting the async runtime"))?;
-    let outcome = runtime.block_on(serve(config, reread, level));
+    let outcome = runtime.block_on(serve(config, reread, level, traces));
     // A blocking call that hangs must not keep a server that has ended from ending.
     runtime.shutdown_timeout(Duration::from_secs(1));
     outcome
 }
 
-async fn serve(config: Config, reread: &Reread, level: &Level) -> Result<(), Error> {
+async fn serve(
+    config: Config,
+    reread: &Reread,
+    level: &Level,
+    traces: Traces,
+) -> Result<(), Error> {
     // What a sandbox uses up must not cost the one that looks after the others.
     runtime::spawner::protect_from_oom();
     let mut termination = Termination::catch().map_err(io_error("catching signals"))?;
@@ -109,6 +120,7 @@ async fn serve(config: Config, reread: &Reread, level: &Level) -> Result<(), Err
     let backend = backends::open(&config).await?;
     let store = open_store(&config).await?;
     let server = Running::start(&config, listener, backend, store).await?;
+    traces.export(&server.tasks);
     tracing::info!(address = %server.address, backend = server.control.backend_name(), "ready");
     notify::ready();
     let signal = loop {

@@ -91,6 +91,7 @@ fn settings_that_cannot_work_are_refused() {
         endpoint: endpoint.to_owned(),
         service_name: "me".to_owned(),
         interval: Duration::from_secs(seconds),
+        has_traces: true,
     };
     for endpoint in ["", "collector:4318", "/v1/metrics", "ftp://a", "http://"] {
         let error = settings(endpoint, 60).check().unwrap_err().to_string();
@@ -124,6 +125,7 @@ async fn exports_at_each_interval_and_once_more_at_the_end() {
         endpoint: format!("http://{address}"),
         service_name: "me".to_owned(),
         interval: Duration::from_secs(1),
+        has_traces: false,
     };
     let stop = CancellationToken::new();
     let text: Arc<str> = page().into();

@@ -21,6 +21,22 @@ const HELD_MAX: usize = 32;
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
+/// A command on its way to an owner.
+pub(crate) struct Message {
+    pub(super) command: Command,
+    /// The request that it comes from: what is done for it are steps of that.
+    pub(super) request: tracing::Span,
+}
+
+impl From<Command> for Message {
+    fn from(command: Command) -> Self {
+        Self {
+            command,
+            request: tracing::Span::current(),
+        }
+    }
+}
+
 /// What an owner can be told.
 pub(crate) enum Command {
     Pause(Reply<()>),

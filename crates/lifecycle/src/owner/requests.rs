@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use super::Owner;
-use super::command::{Command, PendingPolicy, PendingSnapshot};
+use super::command::{Command, Message, PendingPolicy, PendingSnapshot};
 use crate::caller::AuditContext;
 use crate::error::Error;
 use crate::event::EventKind;
@@ -12,6 +12,11 @@ use crate::metadata::{Asked, Patch};
 use crate::sandbox::State;
 
 impl Owner {
+    pub(super) fn on_message(&mut self, message: Message) {
+        let Message { command, request } = message;
+        request.in_scope(|| self.on_command(command));
+    }
+
     pub(super) fn on_command(&mut self, command: Command) {
         if self.is_forgotten {
             return command.refuse(Error::NotFound(self.machine_state.id.clone().into()));

@@ -7,6 +7,7 @@ use api::error_chain;
 use api::id::SandboxId;
 use lifecycle::backend::{Created, Error, Limits, Platform, Source, Spec};
 use rustix::io::Errno;
+use tracing::Instrument as _;
 
 use super::build::{self, BuildInputs, Built};
 use super::record::{Process, RECORD_VERSION, Record, boot_id};
@@ -19,15 +20,24 @@ use crate::spawner::protocol::{InitFailure, Step};
 use crate::spawner::{SpawnError, Spawned};
 use crate::sys;
 
+/// A phase of a creation, as a step of the trace that it is part of.
+macro_rules! phase {
+    ($name:literal) => {
+        tracing::info_span!(target: "trace", $name)
+    };
+}
+
 /// Makes and starts a sandbox. On error nothing of it is left.
 pub(crate) async fn create(
     shared: &Arc<Shared>,
     spec: Spec,
 ) -> Result<(Arc<Sandbox>, Created), Error> {
     let network = Network::of_policy(&spec.network, shared.pool.has_gate())?;
-    let image = prepare_image(shared, &spec).await?;
+    let image = prepare_image(shared, &spec);
+    let image = image.instrument(phase!("prepare image")).await?;
     let limits = limits::of(shared, &spec.limits)?;
-    let slot = shared.pool.take(network).await;
+    let slot = shared.pool.take(network);
+    let slot = slot.instrument(phase!("take network")).await;
     let slot = slot.map_err(|error| slot_error(&error))?;
     // Before the sandbox has a process.
     if let Err(error) = policy::enforce(shared, &spec.id, &spec.network, &slot).await {
@@ -120,8 +130,10 @@ async fn start(
         group: unfinished.group.name().to_owned(),
         cgroup,
     };
-    let on_disk = set_up_on_disk(shared, wanted, unfinished).await?;
-    spawn(shared, on_disk, unfinished).await
+    let on_disk = set_up_on_disk(shared, wanted, unfinished);
+    let on_disk = on_disk.instrument(phase!("set up on disk")).await?;
+    let spawned = spawn(shared, on_disk, unfinished);
+    spawned.instrument(phase!("start process")).await
 }
 
 /// Has PID 1 cloned and waits until it runs execd.

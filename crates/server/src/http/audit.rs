@@ -15,6 +15,7 @@ use http::request::Parts;
 use lifecycle::event::AuditEntry;
 use lifecycle::{AuditContext, Caller, Service};
 use proxy::{Peer, RequestId};
+use tracing::Instrument as _;
 
 use super::error::Answered;
 use super::{App, Error, address_of};
@@ -69,7 +70,7 @@ pub(super) async fn record(
     };
     request.extensions_mut().insert(pending);
     let spawner = app.0.spawner.clone();
-    let work = spawner.spawn("change", async move {
+    let work = async move {
         let response = next.run(request).await;
         let is_recorded = audit.is_recorded() && response.status().is_success();
         if !is_recorded && response.extensions().get::<RecordsItself>().is_none() {
@@ -84,7 +85,9 @@ pub(super) async fn record(
             }
         }
         response
-    });
+    };
+    // What is logged and traced there is of the same request.
+    let work = spawner.spawn("change", work.in_current_span());
     match work.await {
         Ok(Some(response)) => response,
         Ok(None) => Error::from(lifecycle::Error::ShuttingDown).into_response(),

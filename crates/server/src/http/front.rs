@@ -15,6 +15,7 @@ use tower::ServiceExt as _;
 use tracing::Instrument as _;
 
 use super::Error;
+use crate::traces;
 
 /// Answers every request to the API.
 pub struct Front {
@@ -42,7 +43,28 @@ impl Api for Front {
 async fn respond(home: &Handle, router: Router, request: Request<Body>) -> Response<Body> {
     let id = request.extensions().get::<RequestId>().cloned();
     let span = tracing::info_span!("request", request_id = id.as_ref().map(RequestId::as_str));
-    let work = home.spawn(router.oneshot(request).instrument(span));
+    let step = span.in_scope(|| {
+        let id = id.as_ref().map(RequestId::as_str);
+        traces::of_request(
+            request.method(),
+            request.uri().path(),
+            request.headers(),
+            id,
+        )
+    });
+    let answered = step.clone();
+    let work = async move {
+        let answer = router.oneshot(request).await;
+        if let Ok(response) = &answer {
+            let status = response.status();
+            answered.record("http.response.status_code", status.as_u16());
+            if status.is_server_error() {
+                answered.record("error", status.as_str());
+            }
+        }
+        answer
+    };
+    let work = home.spawn(work.instrument(step).instrument(span));
     let failed = match AbortOnDropHandle::new(work).await {
         Ok(Ok(response)) => return response,
         Ok(Err(never)) => match never {},
