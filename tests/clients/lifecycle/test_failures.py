@@ -84,7 +84,7 @@ async def test_a_registry_that_cannot_be_reached(client):
     begun = time.monotonic()
     message, at = await refused(lambda: client.create(f"127.0.0.1:{free_port()}/a/b:1"))
     assert at - begun < SHOWN_WITHIN
-    assert_says(message, "could not be pulled", "nothing listens")
+    assert_says(message, "could not be pulled", "cannot be reached")
 
 
 async def test_an_entrypoint_that_has_ended(client):

@@ -43,9 +43,10 @@ const ATTEMPTS_MAX: usize = 4;
 const RETRY_WAIT_FIRST: Duration = Duration::from_millis(200);
 const RETRY_WAIT_LONGEST: Duration = Duration::from_secs(3);
 
-/// Attempts at a manifest where nothing listens. Whoever asked for the image gets the reason while the answer to
-/// the creation is still held back: two attempts take 0.4 s at most, a mirror and the registry together 0.8.
-const REFUSED_ATTEMPTS_MAX: usize = 2;
+/// Attempts at a manifest where nobody answers at all. Whoever asked for the image gets the reason while the answer
+/// to the creation is still held back: two attempts where nothing listens take 0.4 s at most, a mirror and the
+/// registry together 0.8.
+const UNREACHABLE_ATTEMPTS_MAX: usize = 2;
 /// Registries accept manifests of at most 4 MiB.
 const MANIFEST_BYTES_MAX: u64 = 4 << 20;
 /// Of an error answer this much is read for its message.
@@ -228,7 +229,7 @@ impl Session<'_> {
                 let response = self.get(endpoint, path, accept, None).await?;
                 bounded_body(response, max).await
             };
-            match self.with_retries(attempt, REFUSED_ATTEMPTS_MAX).await {
+            match self.with_retries(attempt, UNREACHABLE_ATTEMPTS_MAX).await {
                 Ok(bytes) => return Ok(bytes),
                 Err(failure) => last = Some(self.explain_passing(endpoint, path, failure)),
             }
@@ -239,17 +240,17 @@ impl Session<'_> {
     async fn with_retries<T, F: Future<Output = Result<T, RequestError>>>(
         &self,
         attempt: impl FnMut() -> F,
-        refused_max: usize,
+        unreachable_max: usize,
     ) -> Result<T, RequestError> {
         let waits = ExponentialBuilder::default()
             .with_min_delay(RETRY_WAIT_FIRST)
             .with_max_delay(RETRY_WAIT_LONGEST)
             .with_max_times(ATTEMPTS_MAX - 1)
             .with_jitter();
-        let mut refused = 0;
+        let mut unreachable = 0;
         let may_pass = |error: &RequestError| {
-            refused += usize::from(matches!(error, RequestError::Refused(_)));
-            error.is_transient() && refused < refused_max
+            unreachable += usize::from(matches!(error, RequestError::Unreachable(_)));
+            error.is_transient() && unreachable < unreachable_max
         };
         attempt.retry(waits).when(may_pass).await
     }
@@ -330,10 +331,9 @@ impl Session<'_> {
                 message: format!("{message} (after {ATTEMPTS_MAX} attempts)"),
                 is_transient,
             },
-            RequestError::Refused(message) => Error::Registry {
+            RequestError::Unreachable(message) => Error::Registry {
                 message: format!(
-                    "{message}: nothing listens at {registry}; check the address in the image's name and \
-                     that the registry runs"
+                    "{message}: it cannot be reached; check the address in the image's name, and the way there"
                 ),
                 registry,
                 is_transient,

@@ -1,8 +1,6 @@
 //! Why one request to a registry failed, and whether another attempt may help. What that means for an image is
 //! said where it is known what was asked for.
 
-use std::error::Error as _;
-
 use reqwest::StatusCode;
 
 use super::Error;
@@ -11,15 +9,15 @@ use super::Error;
 pub(super) enum RequestError {
     Status(StatusCode, String),
     Broken(String),
-    /// Nothing listens there.
-    Refused(String),
+    /// Nothing listens there, or the name is nobody's.
+    Unreachable(String),
     Permanent(Error),
 }
 
 impl RequestError {
     pub(super) fn is_transient(&self) -> bool {
         match self {
-            Self::Broken(_) | Self::Refused(_) => true,
+            Self::Broken(_) | Self::Unreachable(_) => true,
             Self::Permanent(_) => false,
             Self::Status(status, _) => {
                 status.is_server_error()
@@ -32,24 +30,12 @@ impl RequestError {
     }
 
     pub(super) fn from_reqwest(error: &reqwest::Error) -> Self {
-        if is_refused(error) {
-            Self::Refused(innermost(error))
+        if error.is_connect() && !error.is_timeout() {
+            Self::Unreachable(innermost(error))
         } else {
             Self::Broken(innermost(error))
         }
     }
-}
-
-fn is_refused(error: &reqwest::Error) -> bool {
-    let mut next = error.source();
-    while let Some(cause) = next {
-        let io = cause.downcast_ref::<std::io::Error>();
-        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused) {
-            return true;
-        }
-        next = cause.source();
-    }
-    false
 }
 
 /// The last cause: reqwest's own text only repeats the address.
