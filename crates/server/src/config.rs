@@ -8,6 +8,7 @@ pub(crate) mod egress;
 mod exposure;
 pub(crate) mod ingress;
 pub(crate) mod kubernetes;
+mod otel;
 mod tls_files;
 mod upstream;
 mod values;
@@ -15,8 +16,6 @@ mod values;
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
-#[cfg(feature = "otlp")]
-use std::time::Duration;
 
 use daemon::config::{Loaded, Problems, Sources, Verdict, load as load_settings};
 use daemon::section;
@@ -323,7 +322,7 @@ pub fn load(sources: &Sources) -> Result<Loaded<Config>, Problems> {
         ingress::check(&config.ingress, problems);
         check::log(&config.log, problems);
         egress::check(config, problems);
-        check::otel(&config.otel, problems);
+        otel::check(&config.otel, problems);
     })?;
     expand_home(&mut loaded.settings, home.as_deref());
     Ok(loaded)
@@ -459,19 +458,6 @@ impl SecureRuntime {
             _ => None,
         };
         self.docker_runtime.clone().or(usual.map(str::to_owned))
-    }
-}
-
-#[cfg(feature = "otlp")]
-impl Otel {
-    /// Where metrics and traces are exported to, if they are.
-    pub(crate) fn settings(&self) -> Option<daemon::otlp::Settings> {
-        self.enabled.then(|| daemon::otlp::Settings {
-            endpoint: self.endpoint.clone().unwrap_or_default(),
-            service_name: self.service_name.clone(),
-            interval: Duration::from_millis(self.export_interval_millis),
-            has_traces: self.traces,
-        })
     }
 }
 

@@ -92,20 +92,3 @@ pub(super) fn log(log: &super::Log, problems: &mut Problems) {
         problems.add(format!("log.format: {error}"));
     }
 }
-
-#[cfg(feature = "otlp")]
-pub(super) fn otel(otel: &Otel, problems: &mut Problems) {
-    if let Some(Err(error)) = otel.settings().map(|settings| settings.check()) {
-        problems.add(format!("otel: {error}"));
-    }
-}
-
-#[cfg(not(feature = "otlp"))]
-pub(super) fn otel(otel: &Otel, problems: &mut Problems) {
-    if otel.enabled {
-        problems.add(
-            "otel.enabled: this program was built without the feature otlp; scrape /metrics, or \
-             build it with --features otlp",
-        );
-    }
-}
