@@ -98,6 +98,7 @@ async fn make(
             os: OS.to_owned(),
             arch: go_arch(std::env::consts::ARCH).to_owned(),
         }),
+        image_digest: None,
     })
 }
 
