@@ -3,7 +3,7 @@
 use api::quantity::{ParseQuantityError, Quantity};
 use daemon::config::Problems;
 
-use super::{Config, Otel, StoreKind, Tenants};
+use super::{Config, StoreKind, Tenants};
 use crate::backends;
 
 /// Where tenants come from, if not from the API alone.

@@ -249,7 +249,7 @@ fn an_export_needs_a_collector() {
     assert!(problem.contains("http://127.0.0.1:4318"), "{problem}");
     let text = "[otel]\nenabled = true\nendpoint = 'http://127.0.0.1:4318'\n";
     let settings = problems(text, &[]).unwrap().otel.settings().unwrap();
-    assert_eq!(settings.interval, Duration::from_secs(60));
+    assert_eq!(settings.interval, std::time::Duration::from_secs(60));
     assert!(problems("", &[]).unwrap().otel.settings().is_none());
 }
 
