@@ -20,13 +20,6 @@ use crate::spawner::protocol::{InitFailure, Step};
 use crate::spawner::{SpawnError, Spawned};
 use crate::sys;
 
-/// A phase of a creation, as a step of the trace that it is part of.
-macro_rules! phase {
-    ($name:literal) => {
-        tracing::info_span!(target: "trace", $name)
-    };
-}
-
 /// Makes and starts a sandbox. On error nothing of it is left.
 pub(crate) async fn create(
     shared: &Arc<Shared>,

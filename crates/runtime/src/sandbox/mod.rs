@@ -10,6 +10,13 @@
 //! The task that sees the end gives slot and cgroup back, at once and whoever caused the end;
 //! what stays of an ended sandbox is its directory, until it is deleted.
 
+/// A phase of a creation, as a step of the trace that it is part of. Stands before the modules that use it.
+macro_rules! phase {
+    ($name:literal) => {
+        tracing::info_span!(target: "trace", $name)
+    };
+}
+
 pub(crate) mod build;
 pub(crate) mod copy;
 pub(crate) mod create;

@@ -31,8 +31,6 @@ section! {
         batchsandbox_template_file: Option<PathBuf> = None,
         /// When nodes fetch the image of a sandbox: IfNotPresent, Always or Never.
         image_pull_policy: PullPolicy = PullPolicy::IfNotPresent,
-        /// What the init container that brings execd may use.
-        execd_init_resources: InitResources = InitResources::default(),
         /// baseline (the image's user, few capabilities) or restricted (run_as_user, no capability), as
         /// the Pod Security Standards of these names.
         security: PodSecurity = PodSecurity::Baseline,
@@ -40,6 +38,8 @@ section! {
         run_as_user: u32 = 1000,
         /// The StorageClass of named volumes that are made. Default: the cluster's.
         storage_class: Option<String> = None,
+        /// What the init container that brings execd may use.
+        execd_init_resources: InitResources = InitResources::default(),
     }
 
     /// What the init container that brings execd may use.
