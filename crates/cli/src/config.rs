@@ -1,4 +1,5 @@
-//! The settings of the command line: flags over environment over file over defaults.
+//! The settings of the command line: flags over environment over file over defaults. The server of which
+//! nothing is said is the one of `osb up`, if there is one.
 //!
 //! The file is that of the published command line, `~/.opensandbox/config.toml`, with its keys.
 //! Changing it keeps its comments. It holds a key, so it is made for its owner's eyes only.
@@ -23,7 +24,7 @@ const TEMPLATE: &str = r#"# OpenSandbox command line.
 
 [connection]
 # api_key = "your-api-key"
-# domain = "localhost:8080"
+# domain = "localhost:8080"  # default: the server of `osb up`, else this
 # protocol = "http"
 # tls_fingerprint = "the server's, or its authority's, as osb server tls init prints it"
 # request_timeout = 30
@@ -98,6 +99,8 @@ pub enum Error {
 pub struct Config {
     api_key: Option<String>,
     domain: Option<String>,
+    /// Whether the domain is that of `osb up`, because nobody said anything else.
+    is_local: bool,
     protocol: String,
     tls_fingerprint: Option<String>,
     request_timeout: u64,
@@ -153,17 +156,20 @@ impl Config {
         let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
         let connection = file.connection;
         let number = |text: String| text.parse().ok();
+        let chosen = first([
+            globals.domain.clone(),
+            variable(ENV_DOMAIN),
+            connection.domain,
+        ]);
+        let is_local = chosen.is_none();
         Ok(Self {
             api_key: first([
                 globals.api_key.clone(),
                 variable("OPEN_SANDBOX_API_KEY"),
                 connection.api_key,
             ]),
-            domain: first([
-                globals.domain.clone(),
-                variable("OPEN_SANDBOX_DOMAIN"),
-                connection.domain,
-            ]),
+            domain: chosen.or_else(ConnectionConfig::local_domain),
+            is_local,
             protocol: first([
                 globals.protocol.clone(),
                 variable("OPEN_SANDBOX_PROTOCOL"),
@@ -231,6 +237,16 @@ impl Config {
     /// Where the server is said to be, for messages.
     pub fn domain(&self) -> &str {
         self.domain.as_deref().unwrap_or("localhost:8080")
+    }
+
+    /// Where the server is, if anybody said so.
+    pub(crate) fn chosen_domain(&self) -> Option<&str> {
+        self.domain.as_deref().filter(|_| !self.is_local)
+    }
+
+    /// Whether this is the server of `osb up`, which nobody had to name.
+    pub(crate) fn is_of_up(&self) -> bool {
+        self.is_local && self.domain.is_some()
     }
 
     /// Whether requests carry a key.

@@ -145,8 +145,11 @@ fn next_of_remote(error: &opensandbox::Error, config: Option<&Config>) -> Option
     use opensandbox::Error as Remote;
     let domain = config.map_or("localhost:8080", Config::domain);
     match error {
+        Remote::Connection { .. } if config.is_some_and(Config::is_of_up) => {
+            Some("the server of `osb up` has ended: sudo osb up starts another".to_owned())
+        }
         Remote::Connection { .. } => Some(format!(
-            "start a server with `osb server`, or name yours with --domain (now {domain})"
+            "start a server with `sudo osb up`, or name yours with --domain (now {domain})"
         )),
         _ if error.is_unauthorized() => Some(match config.is_some_and(Config::has_key) {
             true => "check the key: osb config show".to_owned(),

@@ -8,9 +8,27 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
+/// Letters of a status. A receiver reads 4 KiB at once.
+const STATUS_CHARS_MAX: usize = 900;
+
 /// Says that requests are answered from now on.
 pub fn ready() {
     tell("READY=1\n");
+}
+
+/// Says why the process ends before it was ready, or in the middle of its work.
+pub fn failed(reason: &str) {
+    tell(&status(reason));
+}
+
+/// One line, and no more than any receiver takes at once.
+fn status(reason: &str) -> String {
+    let line: String = reason
+        .chars()
+        .map(|letter| if letter.is_control() { ' ' } else { letter })
+        .take(STATUS_CHARS_MAX)
+        .collect();
+    format!("STATUS={line}\n")
 }
 
 /// Says that the process has begun to stop.
@@ -51,6 +69,12 @@ mod tests {
         let mut heard = [0; 64];
         let size = starter.recv(&mut heard).unwrap();
         assert_eq!(&heard[..size], b"READY=1\n");
+    }
+
+    #[test]
+    fn a_reason_is_one_line() {
+        assert_eq!(status("no\ndisk\t!"), "STATUS=no disk !\n");
+        assert_eq!(status(&"ä".repeat(5000)).chars().count(), 900 + 8);
     }
 
     #[test]

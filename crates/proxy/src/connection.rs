@@ -8,7 +8,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::Response;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -41,13 +41,19 @@ impl Io for TcpStream {
     }
 }
 
+/// There is no reset on a unix socket: a response that ends with its connection, which only services in
+/// sandboxes that speak HTTP/1.0 send, cannot be told from half of one.
+impl Io for UnixStream {}
+
 /// Who is at the other end of a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Client {
-    /// The address that the connection came from.
+    /// The address that the connection came from; over a unix socket, that of this machine.
     pub(crate) address: IpAddr,
     /// Whether it is encrypted.
     pub(crate) is_tls: bool,
+    /// The user of this machine who opened the unix socket that it came over, if it did.
+    pub(crate) user: Option<u32>,
 }
 
 /// What a connection received.

@@ -1,5 +1,5 @@
-//! Everything that carries traffic into sandboxes: one listener whose requests go to a port of a
-//! sandbox or to an API.
+//! Everything that carries traffic into sandboxes: listeners, each a TCP port or a unix socket, whose requests
+//! go to a port of a sandbox or to an API.
 //!
 //! What the crate needs to know of sandboxes is one trait, [`Sandboxes`]: which sandbox a request
 //! means, whether it may go there, and a stream to it. All else is in here: the threads that serve

@@ -1,5 +1,5 @@
 //! Who sent a request: the address of the connection, or, where that is a proxy that the operator
-//! trusts, what the proxy says about its client.
+//! trusts, what the proxy says about its client. Over a unix socket it is a user of this machine.
 
 use std::net::{IpAddr, SocketAddr};
 use std::str::FromStr;
@@ -21,6 +21,8 @@ pub struct Peer {
     pub ip: IpAddr,
     /// Whether the client speaks TLS, to us or to a proxy that the operator trusts.
     pub is_https: bool,
+    /// The user at the other end of a unix socket, as the kernel knows it (SO_PEERCRED, unix(7)).
+    pub user: Option<u32>,
 }
 
 /// The proxies whose word about their clients is taken.
@@ -97,10 +99,13 @@ impl TrustedProxies {
     /// not: what stands before that was written by who knows whom.
     fn peer<'a>(&self, client: Client, values: impl Fn(&'static str) -> Vec<&'a [u8]>) -> Peer {
         let mut ip = client.address.to_canonical();
-        if !self.contains(ip) {
+        let user = client.user;
+        // Nobody can be trusted to speak for others over a socket that is for one user.
+        if user.is_some() || !self.contains(ip) {
             return Peer {
                 ip,
                 is_https: client.is_tls,
+                user,
             };
         }
         let scheme = values(FORWARDED_PROTO);
@@ -122,7 +127,7 @@ impl TrustedProxies {
                 break;
             }
         }
-        Peer { ip, is_https }
+        Peer { ip, is_https, user }
     }
 }
 
@@ -152,6 +157,8 @@ fn parse_hop(hop: &[u8]) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
     use crate::message::HeadParser;
 
@@ -161,17 +168,26 @@ mod tests {
         let text = format!("GET / HTTP/1.1\r\n{headers}\r\n");
         let mut parser = HeadParser::default();
         assert_eq!(parser.parse_request(text.as_bytes()), Ok(true), "{text}");
-        let address = from.parse().unwrap();
+        let user = from.strip_prefix("user ").map(|id| id.parse().unwrap());
+        let address = match user {
+            Some(_) => Ipv4Addr::LOCALHOST.into(),
+            None => from.parse().unwrap(),
+        };
         let peer = |is_tls| {
-            let client = Client { address, is_tls };
+            let client = Client {
+                address,
+                is_tls,
+                user,
+            };
             trusted.peer_of(client, parser.head(text.as_bytes()))
         };
         // What a trusted proxy says of its client counts more than that the proxy itself speaks TLS to us.
         let (over_tls, peer) = (peer(true), peer(false));
         assert_eq!(
             over_tls.is_https,
-            peer.is_https || !says_scheme(&trusted, address, headers)
+            peer.is_https || user.is_some() || !says_scheme(&trusted, address, headers)
         );
+        assert_eq!(peer.user, user);
         (peer.ip.to_string(), peer.is_https)
     }
 
@@ -188,6 +204,7 @@ mod tests {
             (&["10.0.0.1"], "10.0.0.1", told, "192.0.2.7", true),
             (&["10.0.0.0/8"], "::ffff:10.9.9.9", told, "192.0.2.7", true),
             (&["10.0.0.0/8"], "10.0.0.1", "", "10.0.0.1", false),
+            (&["127.0.0.0/8"], "user 1000", told, "127.0.0.1", false),
             // Through two proxies that are trusted, and none that is not.
             (
                 &["10.0.0.0/8", "192.0.2.7"],

@@ -162,6 +162,7 @@ mod tests {
             peer: Peer {
                 ip: "192.0.2.1".parse().unwrap(),
                 is_https: false,
+                user: None,
             },
             length: message.request_length().unwrap(),
             token: None,

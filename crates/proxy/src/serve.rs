@@ -1,12 +1,13 @@
-//! The listener: accepts connections, deals them out to threads, and lets them end in order.
+//! The listener, a TCP port or a unix socket: accepts connections, deals them out to threads, and lets them
+//! end in order.
 
 use std::io;
-use std::net::IpAddr;
+use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use daemon::TaskSpawner;
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio_rustls::TlsAcceptor;
 
 use crate::accept::{self, Begun};
@@ -63,21 +64,83 @@ impl Default for Limits {
 #[derive(Debug)]
 pub struct Listener {
     /// The socket.
-    pub socket: TcpListener,
-    /// The certificate, where TLS is spoken. Then nothing else is.
+    pub socket: Socket,
+    /// The certificate, where TLS is spoken. Then nothing else is. Never over a unix socket.
     pub tls: Option<Arc<Tls>>,
-    /// HTTP/2, too: as chosen in TLS, or from the first byte on. For listeners without an API.
+    /// HTTP/2, too: as chosen in TLS, or from the first byte on. For TCP listeners without an API.
     pub has_http2: bool,
+}
+
+/// A socket that listens.
+#[derive(Debug)]
+pub enum Socket {
+    /// A TCP port.
+    Tcp(TcpListener),
+    /// A unix socket. Whoever may open its file is known to the API by their user (`Peer::user`).
+    Unix(UnixListener),
 }
 
 impl From<TcpListener> for Listener {
     /// Nothing besides.
     fn from(socket: TcpListener) -> Self {
         Self {
-            socket,
+            socket: Socket::Tcp(socket),
             tls: None,
             has_http2: false,
         }
+    }
+}
+
+impl From<UnixListener> for Listener {
+    /// Nothing besides.
+    fn from(socket: UnixListener) -> Self {
+        Self {
+            socket: Socket::Unix(socket),
+            tls: None,
+            has_http2: false,
+        }
+    }
+}
+
+impl Socket {
+    async fn accept(&self) -> io::Result<(Stream, Client)> {
+        Ok(match self {
+            Self::Tcp(listener) => {
+                let (stream, address) = listener.accept().await?;
+                // A response is written in one piece; waiting for more to send only delays it.
+                let _ = stream.set_nodelay(true);
+                let client = Client {
+                    address: address.ip().to_canonical(),
+                    is_tls: false,
+                    user: None,
+                };
+                (Stream::Tcp(stream), client)
+            }
+            Self::Unix(listener) => {
+                let (stream, _) = listener.accept().await?;
+                let client = Client {
+                    address: Ipv4Addr::LOCALHOST.into(),
+                    is_tls: false,
+                    user: Some(stream.peer_cred()?.uid()),
+                };
+                (Stream::Unix(stream), client)
+            }
+        })
+    }
+}
+
+enum Stream {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Stream {
+    /// Registers it with the event loop of this thread instead of the one that accepted it.
+    fn onto_this_thread(self) -> io::Result<Self> {
+        Ok(match self {
+            Self::Tcp(stream) => Self::Tcp(TcpStream::from_std(stream.into_std()?)?),
+            Self::Unix(stream) => Self::Unix(UnixStream::from_std(stream.into_std()?)?),
+        })
     }
 }
 
@@ -118,25 +181,25 @@ struct Server<A, S: Sandboxes> {
     limit: Arc<ConnectionLimit>,
 }
 
-async fn accept<A: Api, S: Sandboxes>(server: Arc<Server<A, S>>, listener: TcpListener) {
+async fn accept<A: Api, S: Sandboxes>(server: Arc<Server<A, S>>, socket: Socket) {
     let stopping = server.spawner.stopping();
     loop {
         let accepted = async {
             server.limit.room().await;
-            listener.accept().await
+            socket.accept().await
         };
         let accepted = tokio::select! {
             () = stopping.cancelled() => return,
             accepted = accepted => accepted,
         };
         match accepted {
-            Ok((stream, address)) => {
-                let address = address.ip().to_canonical();
+            Ok((stream, client)) => {
+                let address = client.address;
                 // Behind a proxy, or on this machine, there may be any number of clients.
                 let trusted = &server.dispatch.relay.trusted;
                 let is_counted = !address.is_loopback() && !trusted.contains(address);
                 if let Some(permit) = server.limit.open(address, is_counted, &stopping) {
-                    start_connection(&server, stream, address, permit);
+                    start_connection(&server, stream, client, permit);
                 }
             }
             Err(error) if is_of_one_connection(&error) => {}
@@ -151,24 +214,22 @@ async fn accept<A: Api, S: Sandboxes>(server: Arc<Server<A, S>>, listener: TcpLi
 
 fn start_connection<A: Api, S: Sandboxes>(
     server: &Arc<Server<A, S>>,
-    stream: TcpStream,
-    address: IpAddr,
+    stream: Stream,
+    client: Client,
     permit: ConnectionPermit,
 ) {
-    // A response is written in one piece; waiting for more to send only delays it.
-    let _ = stream.set_nodelay(true);
     let thread = server.threads.next();
     let is_moved = thread.is_some();
     let connection = {
         let server = Arc::clone(server);
         async move {
             let stream = if is_moved {
-                to_this_thread(stream)
+                stream.onto_this_thread()
             } else {
                 Ok(stream)
             };
             match stream {
-                Ok(stream) => server.serve(stream, address, permit).await,
+                Ok(stream) => server.serve(stream, client, permit).await,
                 Err(error) => {
                     tracing::warn!(error = %api::error_chain(&error), "a connection could not be served");
                 }
@@ -182,32 +243,39 @@ fn start_connection<A: Api, S: Sandboxes>(
 }
 
 impl<A: Api, S: Sandboxes> Server<A, S> {
-    async fn serve(&self, stream: TcpStream, address: IpAddr, permit: ConnectionPermit) {
+    async fn serve(&self, stream: Stream, client: Client, permit: ConnectionPermit) {
         let dispatch = &self.dispatch;
-        let begun = match &self.tls {
-            None => Begun::Plain(stream),
-            Some(acceptor) => {
+        let begun = match (stream, &self.tls) {
+            (Stream::Unix(stream), _) => {
+                let stream = Box::new(stream);
+                return dispatch.serve(stream, client, permit, false).await;
+            }
+            (Stream::Tcp(stream), None) => Begun::Plain(stream),
+            (Stream::Tcp(stream), Some(acceptor)) => {
                 let limits = (dispatch.limits.idle, dispatch.limits.head);
                 accept::begin(stream, acceptor, limits, permit.closing()).await
             }
         };
-        let client = |is_tls| Client { address, is_tls };
+        let over_tls = Client {
+            is_tls: true,
+            ..client
+        };
         match begun {
             Begun::Closed => {}
             Begun::Plain(stream) => {
                 let has_http2 = self.has_http2;
                 dispatch
-                    .serve(Box::new(stream), client(false), permit, has_http2)
+                    .serve(Box::new(stream), client, permit, has_http2)
                     .await;
             }
             Begun::Tls { stream, is_http2 } if is_http2 => {
-                dispatch.serve_http2(stream, client(true), permit).await;
+                dispatch.serve_http2(stream, over_tls, permit).await;
             }
             Begun::Tls { stream, .. } => {
-                dispatch.serve(stream, client(true), permit, false).await;
+                dispatch.serve(stream, over_tls, permit, false).await;
             }
             Begun::NotTls(stream) => {
-                let mut connection = Connection::new(Box::new(stream), client(false), permit);
+                let mut connection = Connection::new(Box::new(stream), client, permit);
                 let id = RequestId::random();
                 let response = dispatch.relay.sandboxes.refuse(Error::NotTls, &id);
                 if connection.respond(&response, false).await.is_ok() {
@@ -216,11 +284,6 @@ impl<A: Api, S: Sandboxes> Server<A, S> {
             }
         }
     }
-}
-
-/// Registers a stream with the event loop of this thread instead of the one that accepted it.
-fn to_this_thread(stream: TcpStream) -> io::Result<TcpStream> {
-    TcpStream::from_std(stream.into_std()?)
 }
 
 /// `accept` also reports errors of the one connection it would have returned (accept(2)); the

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand, ValueEnum};
 use daemon::config::{Change, Loaded, example};
-use daemon::telemetry;
+use daemon::{notify, telemetry};
 
 pub use doctor::doctor;
 
@@ -148,7 +148,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
             renew,
         })) => init_tls(directory, name, *renew),
         Some(Command::ConfigReference) => print(&config::reference_page()),
-        None => serve(&arguments),
+        None => serve(&arguments).inspect_err(|failure| notify::failed(&failure.message)),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,
@@ -298,8 +298,12 @@ fn tell(loaded: &Loaded<Config>) {
     for line in &loaded.unused {
         tracing::warn!(reason = line, "a setting has no effect");
     }
-    if !loaded.settings.server.has_key() {
-        let address = loaded.settings.server.address();
+    let server = &loaded.settings.server;
+    if let Some(socket) = &server.socket {
+        let socket = socket.display();
+        tracing::info!(%socket, "whoever may open this socket may do everything here, without a key");
+    }
+    if let Some(address) = server.address().filter(|_| !server.has_key()) {
         tracing::warn!(
             %address,
             "this server has no API key: whoever reaches its address may do everything. osb server new-key NAME makes one"

@@ -78,10 +78,14 @@ section! {
 
     /// Where the server listens and who may use it.
     pub struct Server {
-        /// Address to listen on. Any other than a loopback address needs an API key.
+        /// Address to listen on. Any other than a loopback address needs an API key; `none` listens at
+        /// `socket` alone.
         host: String = "127.0.0.1".to_owned(),
         /// Port to listen on; 0 takes any free one.
         port: u16 = 8080,
+        /// A unix socket to listen at as well. Only the owner of its file may open it, and root: they
+        /// need no key and may do everything.
+        socket: Option<PathBuf> = None,
         /// A key that clients send as OPEN-SANDBOX-API-KEY, called `default` in the audit trail.
         api_key: Option<SecretString> = None,
         /// More keys, with names and kept as hashes only. `osb server new-key NAME` makes one:
@@ -357,13 +361,16 @@ everything that is wrong at once, and `osb server init-config` writes a commente
 ";
 
 impl Server {
-    /// Where to listen.
+    /// The address to listen on, if any.
     ///
     /// # Panics
     /// Before the settings were checked.
-    pub fn address(&self) -> SocketAddr {
+    pub fn address(&self) -> Option<SocketAddr> {
+        if self.host == check::NO_HOST {
+            return None;
+        }
         let host = parse_host(&self.host).expect("checked when the settings were read");
-        SocketAddr::new(host, self.port)
+        Some(SocketAddr::new(host, self.port))
     }
 
     /// Whether it takes requests with an API key only.
@@ -393,9 +400,11 @@ fn parse_host(host: &str) -> Option<IpAddr> {
 
 /// The rule of safe defaults: who can reach us from outside the machine must show a key.
 fn check_server(server: &Server, problems: &mut Problems) {
+    check::socket(server, problems);
     match parse_host(&server.host) {
+        None if server.host == check::NO_HOST => {}
         None => problems.add(format!(
-            "server.host must be an IP address or localhost, not {:?}",
+            "server.host must be an IP address, localhost or none, not {:?}",
             server.host
         )),
         Some(host) if !host.is_loopback() && !server.has_key() => problems.add(format!(

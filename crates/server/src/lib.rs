@@ -18,6 +18,7 @@ pub mod ingress;
 pub mod metrics;
 mod published;
 pub mod run;
+mod socket;
 pub mod store;
 mod stream_end;
 pub mod traces;

@@ -16,7 +16,7 @@ use lifecycle::clock::SystemClock;
 use lifecycle::store::Store;
 use lifecycle::{Caller, ControlPlane, Rules, Service};
 use proxy::{Limits, Listener, TlsError};
-use tokio::net::{TcpListener, TcpSocket};
+use tokio::net::{TcpListener, TcpSocket, UnixListener};
 
 use crate::access::{Given, LastKeyRemoved, tenants_file};
 use crate::backends;
@@ -24,6 +24,7 @@ use crate::config::{Config, StoreKind};
 use crate::gateway::{self, Gateway, NoApi};
 use crate::http::App;
 use crate::metrics::Metrics;
+use crate::socket::{self, SocketFile};
 use crate::store::{Postgres, Sqlite};
 use crate::traces::Traces;
 
@@ -54,6 +55,15 @@ pub enum Error {
     /// A certificate cannot be used.
     #[error("TLS cannot be spoken")]
     Tls(#[from] TlsError),
+    /// The unix socket cannot be had.
+    #[error("cannot listen on {}; is another server running?", path.display())]
+    Socket {
+        /// The path from the configuration.
+        path: PathBuf,
+        /// What the operating system answered.
+        #[source]
+        source: io::Error,
+    },
     /// The backend cannot be used.
     #[error("the backend cannot be opened")]
     Backend(#[source] backend::Error),
@@ -116,12 +126,13 @@ async fn serve(
     let mut termination = Termination::catch().map_err(io_error("catching signals"))?;
     let mut hangup = Hangup::catch().map_err(io_error("catching signals"))?;
     // Taken before the rest is opened, so that clients wait in the queue instead of being refused.
-    let listener = listen(&config)?;
+    let listeners = listen(&config)?;
     let backend = backends::open(&config).await?;
     let store = open_store(&config).await?;
-    let server = Running::start(&config, listener, backend, store).await?;
+    let server = Running::start(&config, listeners, backend, store).await?;
     traces.export(&server.tasks);
-    tracing::info!(address = %server.address, backend = server.control.backend_name(), "ready");
+    let address = server.address.map(|address| address.to_string());
+    tracing::info!(address, backend = server.control.backend_name(), "ready");
     notify::ready();
     let signal = loop {
         tokio::select! {
@@ -163,8 +174,8 @@ fn reload(server: &Running, reread: &Reread, level: &Level) {
 
 /// A server that serves.
 pub struct Running {
-    /// Where it listens.
-    pub address: SocketAddr,
+    /// The address it listens on.
+    pub address: Option<SocketAddr>,
     /// Where its gateway listens, if it has one.
     pub gateway: Option<SocketAddr>,
     /// The control plane it serves, as the server itself uses it.
@@ -173,19 +184,28 @@ pub struct Running {
     app: App,
     certificates: crate::tls::Certificates,
     tasks: Tasks,
+    /// Removed when the server ends.
+    _socket: Option<SocketFile>,
+}
+
+/// What a server listens on.
+#[derive(Debug)]
+pub struct Listeners {
+    tcp: Option<TcpListener>,
+    socket: Option<(UnixListener, SocketFile)>,
 }
 
 impl Running {
-    /// Starts serving a backend and a store on a listener.
+    /// Starts serving a backend and a store.
     pub async fn start(
         config: &Config,
-        listener: TcpListener,
+        listeners: Listeners,
         backend: Arc<dyn Backend>,
         store: Arc<dyn Store>,
     ) -> Result<Self, Error> {
-        let address = listener
-            .local_addr()
-            .map_err(io_error("asking for the own address"))?;
+        let Listeners { tcp, socket } = listeners;
+        let address = tcp.as_ref().map(TcpListener::local_addr).transpose();
+        let address = address.map_err(io_error("asking for the own address"))?;
         let given = Given::read(config).map_err(Error::Tenants)?;
         let tasks = Tasks::new("server");
         let certificates = crate::tls::Certificates::open(config, &tasks)?;
@@ -221,17 +241,19 @@ impl Running {
                 }
             });
         }
-        let listener_address = |(listener, _): &(TcpListener, _)| listener.local_addr().ok();
-        let gateway_address = gateway.as_ref().and_then(listener_address);
-        serve_listeners(config, &app, &certificates, &tasks, (listener, gateway))?;
+        let own = gateway.as_ref().map(|(listener, _)| listener.local_addr());
+        let (unix, socket_file) = socket.unzip();
+        let sockets = (tcp, unix, gateway);
+        serve_listeners(config, &app, &certificates, &tasks, sockets)?;
         Ok(Self {
             address,
-            gateway: gateway_address,
+            gateway: own.and_then(Result::ok),
             service: control.for_caller(Caller::server()),
             control,
             app,
             certificates,
             tasks,
+            _socket: socket_file,
         })
     }
 
@@ -252,6 +274,17 @@ impl Running {
     }
 }
 
+/// What connections may use at each of so many listeners.
+fn limits(config: &Config, listeners: usize) -> Limits {
+    Limits {
+        idle: Some(Duration::from_secs(config.server.timeout_keep_alive)),
+        head: Some(Duration::from_secs(config.server.timeout_request_head)),
+        connections: connections_max(config.server.max_connections, listeners),
+        threads: std::thread::available_parallelism().map_or(1, usize::from),
+        ..Limits::default()
+    }
+}
+
 /// Descriptors that connections leave to everything else, as a part of all and at least.
 const RESERVED_PART: u64 = 4;
 const RESERVED_MIN: u64 = 64;
@@ -261,25 +294,13 @@ const CONNECTIONS_MIN: u64 = 16;
 
 /// How many connections are served at once: as many as the operator set, or as this process has descriptors
 /// for. A connection takes two, its own and one into a sandbox, and a part stays for the backend and the
-/// store: whoever opens connections without end must not stop these. Of what is left a gateway has half.
-fn connections_max(chosen: u32, has_gateway: bool) -> usize {
+/// store: whoever opens connections without end must not stop these. What is left is shared by the listeners.
+fn connections_max(chosen: u32, listeners: usize) -> usize {
     if chosen > 0 {
         return chosen as usize;
     }
     let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
-    let all = derived_connections(limit.unwrap_or(u64::MAX));
-    if has_gateway { all / 2 } else { all }
-}
-
-/// What connections may use.
-fn limits(config: &Config, has_gateway: bool) -> Limits {
-    Limits {
-        idle: Some(Duration::from_secs(config.server.timeout_keep_alive)),
-        head: Some(Duration::from_secs(config.server.timeout_request_head)),
-        connections: connections_max(config.server.max_connections, has_gateway),
-        threads: std::thread::available_parallelism().map_or(1, usize::from),
-        ..Limits::default()
-    }
+    derived_connections(limit.unwrap_or(u64::MAX)) / listeners.max(1)
 }
 
 fn derived_connections(descriptors: u64) -> usize {
@@ -303,12 +324,23 @@ fn rules(config: &Config) -> Rules {
 }
 
 /// Listens where the configuration says.
-pub fn listen(config: &Config) -> Result<TcpListener, Error> {
-    listen_at(config.server.address(), config.server.backlog)
+pub fn listen(config: &Config) -> Result<Listeners, Error> {
+    let backlog = config.server.backlog;
+    let tcp = config.server.address();
+    let socket = config.server.socket.as_ref().map(|path| {
+        socket::listen(path, backlog).map_err(|source| Error::Socket {
+            path: path.clone(),
+            source,
+        })
+    });
+    Ok(Listeners {
+        tcp: tcp.map(|at| listen_at(at, backlog)).transpose()?,
+        socket: socket.transpose()?,
+    })
 }
 
 /// The gateway's listener and what it shares, if the configuration wants one.
-fn open_gateway(config: &Config) -> Result<Option<(TcpListener, Arc<gateway::Shared>)>, Error> {
+fn open_gateway(config: &Config) -> Result<Option<GatewayListener>, Error> {
     let Some(address) = gateway::address(config) else {
         return Ok(None);
     };
@@ -320,33 +352,46 @@ fn open_gateway(config: &Config) -> Result<Option<(TcpListener, Arc<gateway::Sha
     Ok(Some((listener, shared)))
 }
 
-/// Serves the API and, where there is one, the gateway.
+/// The gateway's listener and what it shares.
+type GatewayListener = (TcpListener, Arc<gateway::Shared>);
+
+/// Serves the API, over TCP and a unix socket as there are, and, where there is one, the gateway.
 fn serve_listeners(
     config: &Config,
     app: &App,
     certificates: &crate::tls::Certificates,
     tasks: &Tasks,
-    (listener, gateway): (TcpListener, Option<(TcpListener, Arc<gateway::Shared>)>),
+    (tcp, unix, gateway): (
+        Option<TcpListener>,
+        Option<UnixListener>,
+        Option<GatewayListener>,
+    ),
 ) -> Result<(), Error> {
-    let limits = limits(config, gateway.is_some());
+    let served = [tcp.is_some(), unix.is_some(), gateway.is_some()];
+    let served = served.into_iter().filter(|is_served| *is_served).count();
+    let limits = limits(config, served);
     let trusted = config.server.trusted_proxies();
     if let Some((listener, shared)) = gateway {
         let (sandboxes, trusted) = (Gateway::new(app.ingress(), shared), trusted.clone());
         let listener = Listener {
-            socket: listener,
             tls: certificates.gateway.clone(),
             has_http2: true,
+            ..listener.into()
         };
         proxy::serve(tasks, listener, NoApi, sandboxes, trusted, limits)
             .map_err(io_error("starting threads for the gateway"))?;
     }
-    let listener = Listener {
+    let tcp = tcp.map(|socket| Listener {
         tls: certificates.server.clone(),
-        ..listener.into()
-    };
-    let front = app.clone().front(&config.server.cors_origins);
-    proxy::serve(tasks, listener, front, app.ingress(), trusted, limits)
-        .map_err(io_error("starting threads for connections"))
+        ..socket.into()
+    });
+    for listener in [tcp, unix.map(Listener::from)].into_iter().flatten() {
+        let front = app.clone().front(&config.server.cors_origins);
+        let (ingress, trusted) = (app.ingress(), trusted.clone());
+        proxy::serve(tasks, listener, front, ingress, trusted, limits)
+            .map_err(io_error("starting threads for connections"))?;
+    }
+    Ok(())
 }
 
 fn listen_at(address: SocketAddr, backlog: u32) -> Result<TcpListener, Error> {
@@ -394,7 +439,7 @@ mod tests {
         for (descriptors, connections) in [(261, 98), (1024, 384), (20_000, 7500), (10, 16)] {
             assert_eq!(derived_connections(descriptors), connections);
         }
-        assert_eq!(connections_max(7, true), 7);
-        assert_eq!(connections_max(0, true), connections_max(0, false) / 2);
+        assert_eq!(connections_max(7, 2), 7);
+        assert_eq!(connections_max(0, 2), connections_max(0, 1) / 2);
     }
 }

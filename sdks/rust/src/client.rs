@@ -266,7 +266,7 @@ impl Client {
     }
 
     async fn endpoint_query(&self, id: &str, port: u16, query: QueryWriter) -> Result<Endpoint> {
-        let query = if self.config().use_server_proxy {
+        let query = if self.config().uses_server_proxy() {
             query.pair("use_server_proxy", "true")
         } else {
             query

@@ -24,6 +24,8 @@ pub const ENV_USE_SERVER_PROXY: &str = "OPEN_SANDBOX_USE_SERVER_PROXY";
 
 /// The variable that says which certificate the server, or its authority, has.
 pub const ENV_TLS_FINGERPRINT: &str = "OPEN_SANDBOX_TLS_FINGERPRINT";
+/// How a domain begins that is a unix socket.
+pub(crate) const UNIX_SCHEME: &str = "unix://";
 
 /// Where a server listens that nothing was said about.
 pub const DEFAULT_DOMAIN: &str = "localhost:8080";
@@ -42,7 +44,8 @@ pub const DEFAULT_REQUEST_TIMEOUT: Duration = Duration::from_secs(30);
 #[derive(Debug, Clone)]
 pub struct ConnectionConfig {
     pub(crate) api_key: Option<Secret>,
-    pub(crate) domain: String,
+    /// As it was given.
+    domain: Option<String>,
     pub(crate) protocol: Protocol,
     pub(crate) request_timeout: Duration,
     pub(crate) use_server_proxy: bool,
@@ -124,7 +127,7 @@ impl Default for ConnectionConfig {
     fn default() -> Self {
         Self {
             api_key: None,
-            domain: DEFAULT_DOMAIN.to_owned(),
+            domain: None,
             protocol: Protocol::Http,
             request_timeout: DEFAULT_REQUEST_TIMEOUT,
             use_server_proxy: false,
@@ -143,12 +146,15 @@ impl ConnectionConfig {
     }
 
     /// The environment over the file of the command line over the defaults. A file that is not
-    /// there is no error, one that cannot be read is.
+    /// there is no error, one that cannot be read is. Where neither says which server, it is the one
+    /// that `osb up` started, if it did.
     pub fn load() -> Result<Self> {
-        match Self::default_file() {
-            Some(path) if path.exists() => Self::from_file(&path)?.with_environment(),
-            _ => Self::from_env(),
-        }
+        let mut config = match Self::default_file() {
+            Some(path) if path.exists() => Self::from_file(&path)?.with_environment()?,
+            _ => Self::from_env()?,
+        };
+        config.domain = config.domain.or_else(Self::local_domain);
+        Ok(config)
     }
 
     /// The environment over the defaults.
@@ -204,7 +210,7 @@ impl ConnectionConfig {
             self.api_key = Some(Secret::new(key.clone()));
         }
         if let Some(domain) = &given.domain {
-            self.domain.clone_from(domain);
+            self.domain = Some(domain.clone());
         }
         if let Some(protocol) = &given.protocol {
             self.protocol = protocol.parse()?;
@@ -230,10 +236,11 @@ impl ConnectionConfig {
         self
     }
 
-    /// Sets where the server is: `host[:port]`, or with a scheme, which then decides.
+    /// Sets where the server is: `host[:port]`, or with a scheme, which then decides; or
+    /// `unix:///PATH`, a socket of this machine.
     #[must_use]
     pub fn domain(mut self, domain: impl Into<String>) -> Self {
-        self.domain = domain.into();
+        self.domain = Some(domain.into());
         self
     }
 
@@ -293,9 +300,24 @@ impl ConnectionConfig {
         self.api_key.is_some()
     }
 
-    /// Whether sandboxes are reached through the server.
+    /// Whether sandboxes are reached through the server. Always so by a unix socket, which is all
+    /// that is known of such a server.
     pub fn uses_server_proxy(&self) -> bool {
-        self.use_server_proxy
+        self.use_server_proxy || self.socket().is_some()
+    }
+
+    /// The unix socket that the server is reached by, if it is.
+    pub fn socket(&self) -> Option<&Path> {
+        self.given_domain().strip_prefix(UNIX_SCHEME).map(Path::new)
+    }
+
+    fn given_domain(&self) -> &str {
+        let domain = self.domain.as_deref().unwrap_or(DEFAULT_DOMAIN);
+        let domain = domain.trim();
+        match domain.starts_with(UNIX_SCHEME) {
+            true => domain,
+            false => domain.trim_end_matches('/'),
+        }
     }
 
     /// How long an answer may take.
@@ -310,7 +332,17 @@ impl ConnectionConfig {
 
     /// Where the server is, without the version: `https://example.com`.
     pub fn root_url(&self) -> Result<String> {
-        let domain = self.domain.trim().trim_end_matches('/');
+        let domain = self.given_domain();
+        if let Some(socket) = self.socket() {
+            // The name is what the server tells in endpoints; nobody looks it up.
+            return match socket.is_absolute() {
+                true => Ok("http://localhost".to_owned()),
+                false => Err(config_error(
+                    "domain",
+                    format!("{domain:?} is not unix:///PATH, with the path from / on"),
+                )),
+            };
+        }
         let url = if has_scheme(domain) {
             domain.to_owned()
         } else {
@@ -330,8 +362,10 @@ impl ConnectionConfig {
 
     /// The scheme of endpoints, which come without one.
     pub(crate) fn scheme(&self) -> &'static str {
-        let domain = self.domain.trim();
-        if domain.starts_with("https://") {
+        let domain = self.given_domain();
+        if self.socket().is_some() {
+            "http"
+        } else if domain.starts_with("https://") {
             "https"
         } else if domain.starts_with("http://") {
             "http"
@@ -426,6 +460,20 @@ mod tests {
         let config = ConnectionConfig::new().domain("https://example.com");
         assert_eq!(config.scheme(), "https");
         assert_eq!(config.base_url().unwrap(), "https://example.com/v1");
+    }
+
+    #[test]
+    fn a_unix_socket_is_a_domain() {
+        let config = ConnectionConfig::new().protocol(Protocol::Https);
+        let config = config.domain("unix:///run/a.sock");
+        assert_eq!(config.socket(), Some(Path::new("/run/a.sock")));
+        assert_eq!(config.base_url().unwrap(), "http://localhost/v1");
+        assert_eq!(config.scheme(), "http");
+        assert!(config.uses_server_proxy());
+        for wrong in ["unix://run/a.sock", "unix://"] {
+            let error = ConnectionConfig::new().domain(wrong).base_url();
+            assert!(error.is_err(), "{wrong}");
+        }
     }
 
     #[test]

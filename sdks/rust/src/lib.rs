@@ -41,9 +41,11 @@ mod event_stream;
 mod execution;
 mod files;
 mod inventory;
+mod local;
 mod operator;
 mod pool;
 mod pty;
+mod refusal;
 mod results;
 mod sandbox;
 mod sessions;
@@ -69,6 +71,7 @@ pub use error::{ApiError, Error, ErrorKind, Result};
 pub use execution::{Ending, Event, Execution, Output};
 pub use files::Files;
 pub use inventory::{Images, Volumes};
+pub use local::ENV_UP_DIR;
 pub use pool::{AcquirePolicy, Pool, PoolConfig, PoolStatus};
 pub use pty::{
     Terminal, TerminalConnection, TerminalEvent, TerminalInput, TerminalOptions, TerminalOutput,

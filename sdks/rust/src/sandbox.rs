@@ -328,7 +328,11 @@ impl Sandbox {
         let transport = Arc::clone(&self.client().target().transport);
         let config = &transport.config;
         let mut all = HeaderMap::new();
-        if let Some(key) = config.api_key.as_ref().filter(|_| config.use_server_proxy) {
+        if let Some(key) = config
+            .api_key
+            .as_ref()
+            .filter(|_| config.uses_server_proxy())
+        {
             // Only the server may see the key; a sandbox never does.
             insert(&mut all, API_KEY_HEADER, key.expose())?;
         }

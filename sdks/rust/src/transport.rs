@@ -5,17 +5,17 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
-use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, RETRY_AFTER};
+use http::header::{CONTENT_LENGTH, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue};
 use http::{Method, StatusCode};
 use rand::Rng as _;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use serde_json::Value;
 
-use api::sandbox::{IDEMPOTENCY_KEY_HEADER, REQUEST_ID_HEADER};
+use api::sandbox::IDEMPOTENCY_KEY_HEADER;
 
 use crate::config::ConnectionConfig;
-use crate::error::{ApiError, Error, Result, is_passing};
+use crate::error::{Error, Result, is_passing};
+use crate::refusal::refusal;
 
 /// Connections are kept this long for the next request, as in the other SDKs.
 const KEEP_IDLE: Duration = Duration::from_secs(30);
@@ -27,9 +27,6 @@ const TCP_KEEPALIVE: Duration = Duration::from_secs(20);
 /// An answer that is read into memory as a whole is at most this long. Listings of large trees
 /// have some tens of MiB; what is longer is a fault or an attack.
 const ANSWER_BYTES_MAX: usize = 256 * 1024 * 1024;
-
-/// As much of an error's body is read as any real one has.
-const ERROR_BYTES_MAX: usize = 64 * 1024;
 
 pub(crate) struct Transport {
     pub(crate) config: ConnectionConfig,
@@ -71,6 +68,9 @@ fn build(config: &ConnectionConfig, http1_only: bool) -> Result<reqwest::Client>
         .tcp_keepalive(TCP_KEEPALIVE)
         .tcp_nodelay(true)
         .pool_idle_timeout(KEEP_IDLE);
+    if let Some(socket) = config.socket() {
+        builder = builder.unix_socket(socket);
+    }
     if http1_only {
         builder = builder.http1_only();
     }
@@ -105,6 +105,15 @@ pub(crate) struct Target {
 }
 
 impl Target {
+    /// What a request goes to, for messages: a URL, or what is asked of which unix socket.
+    fn shown(&self, path: &str) -> String {
+        let Some(socket) = self.transport.config.socket() else {
+            return format!("{}{path}", self.base);
+        };
+        let base = self.base.trim_start_matches("http://localhost");
+        format!("{base}{path} at unix://{}", socket.display())
+    }
+
     pub(crate) fn request(&self, method: Method, path: impl Into<String>) -> Request<'_> {
         Request {
             target: self,
@@ -273,7 +282,7 @@ impl Request<'_> {
     async fn attempt(&mut self) -> Result<reqwest::Response> {
         let transport = &self.target.transport;
         let mut url = format!("{}{}", self.target.base, self.path);
-        let shown = url.clone();
+        let shown = self.target.shown(&self.path);
         if !self.query.is_empty() {
             url.push('?');
             url.push_str(&self.query);
@@ -326,7 +335,6 @@ pub(crate) async fn upgrade(
     path_and_query: &str,
     headers: HeaderMap,
 ) -> Result<(reqwest::Upgraded, HeaderMap)> {
-    let url = format!("{}{path_and_query}", target.base);
     let what = format!("GET {}", path_and_query.split('?').next().unwrap_or(""));
     let mut all = target.headers.clone();
     all.extend(headers);
@@ -334,13 +342,13 @@ pub(crate) async fn upgrade(
     let sending = target
         .transport
         .upgrades()?
-        .get(url.clone())
+        .get(format!("{}{path_and_query}", target.base))
         .headers(all)
         .send();
     let answer = tokio::time::timeout(limit, sending)
         .await
         .map_err(|_| late(&what, limit))?
-        .map_err(|error| unreachable(url.clone(), error))?;
+        .map_err(|error| unreachable(target.shown(path_and_query), error))?;
     if answer.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(refusal(what, answer).await);
     }
@@ -348,11 +356,11 @@ pub(crate) async fn upgrade(
     let raw = answer
         .upgrade()
         .await
-        .map_err(|error| unreachable(url, error))?;
+        .map_err(|error| unreachable(target.shown(path_and_query), error))?;
     Ok((raw, headers))
 }
 
-async fn read(
+pub(crate) async fn read(
     mut answer: reqwest::Response,
     most: usize,
     limit: Option<Duration>,
@@ -400,63 +408,6 @@ pub(crate) fn unreachable(url: String, error: reqwest::Error) -> Error {
     }
 }
 
-/// Reads an error in the forms of our servers, of the published ones and of proxies between.
-async fn refusal(what: String, answer: reqwest::Response) -> Error {
-    let status = answer.status();
-    let text = |name: &str| Some(answer.headers().get(name)?.to_str().ok()?.to_owned());
-    let request_id = text(REQUEST_ID_HEADER);
-    let retry_after = text(RETRY_AFTER.as_str())
-        .and_then(|seconds| seconds.parse().ok())
-        .map(Duration::from_secs);
-    // Half an error is still an error; the deadline of the request is long over.
-    const ERROR_TIME: Duration = Duration::from_secs(5);
-    let body = read(answer, ERROR_BYTES_MAX, Some(ERROR_TIME), &what)
-        .await
-        .unwrap_or_default();
-    let value: Value = serde_json::from_slice(&body).unwrap_or(Value::Null);
-    let field = |name: &str| Some(value.get(name)?.as_str()?.to_owned());
-    let reason = status.canonical_reason().unwrap_or("an error");
-    let plain = || {
-        let text = String::from_utf8_lossy(&body);
-        let line = text.lines().next().unwrap_or("").trim();
-        // A page of HTML says less than the status.
-        (!line.is_empty() && !line.starts_with('<') && value.is_null()).then(|| line.to_owned())
-    };
-    let details = value.get("detail").and_then(Value::as_array);
-    let details: Vec<String> =
-        details.map_or_else(Vec::new, |list| list.iter().map(detail).collect());
-    // The published server lists what is wrong with a request and says nothing else.
-    let listed = || (!details.is_empty()).then(|| details.join("; "));
-    let message = field("message").or_else(|| field("detail"));
-    let message = message
-        .or_else(listed)
-        .or_else(plain)
-        .unwrap_or_else(|| format!("the server answered {reason}"));
-    ApiError {
-        what,
-        status,
-        code: field("code").unwrap_or_default(),
-        message,
-        request_id: request_id.or_else(|| field("request_id")),
-        retry_after,
-        details,
-    }
-    .into()
-}
-
-fn detail(problem: &Value) -> String {
-    let place = problem.get("loc").and_then(Value::as_array);
-    let place: Vec<String> = place.map_or_else(Vec::new, |steps| {
-        let text = |step: &Value| {
-            step.as_str()
-                .map_or_else(|| step.to_string(), str::to_owned)
-        };
-        steps.iter().map(text).collect()
-    });
-    let message = problem.get("msg").and_then(Value::as_str).unwrap_or("");
-    format!("{}: {message}", place.join("."))
-}
-
 /// An id as a segment of a path. What would lead to another path is refused.
 pub(crate) fn segment(id: &str) -> Result<String> {
     if id.is_empty() || id == "." || id == ".." {
@@ -465,31 +416,4 @@ pub(crate) fn segment(id: &str) -> Result<String> {
     // A query value encodes more than a segment needs, and everything that it must.
     let encoded = api::query::QueryWriter::new().pair("", id).finish();
     Ok(encoded.trim_start_matches('=').to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    async fn message(status: u16, body: &'static str) -> String {
-        let answer = http::Response::builder().status(status).body(body).unwrap();
-        let error = refusal("POST /sandboxes".to_owned(), answer.into()).await;
-        error.api().unwrap().message.clone()
-    }
-
-    #[tokio::test]
-    async fn every_form_of_an_error_has_a_message() {
-        let ours = r#"{"code":"A","message":"no room","detail":[{"loc":["body"],"msg":"x"}]}"#;
-        assert_eq!(message(400, ours).await, "no room");
-        let list = r#"{"detail":[{"loc":["body","timeout"],"msg":"too short"},{"loc":["body",1],"msg":"no"}]}"#;
-        assert_eq!(
-            message(422, list).await,
-            "body.timeout: too short; body.1: no"
-        );
-        let route = r#"{"detail":"Not Found"}"#;
-        assert_eq!(message(404, route).await, "Not Found");
-        assert_eq!(message(503, "Service busy\nx").await, "Service busy");
-        let page = "<html>busy</html>";
-        assert_eq!(message(502, page).await, "the server answered Bad Gateway");
-    }
 }

@@ -14,6 +14,7 @@ pub mod run;
 pub mod sandbox;
 pub mod sandbox_side;
 pub mod transfer;
+pub mod up;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -32,8 +33,9 @@ use crate::output::Format;
     propagate_version = false,
     infer_subcommands = false,
     after_help = "The server is the one that --domain, OPEN_SANDBOX_DOMAIN or \
-                  ~/.opensandbox/config.toml names, else localhost:8080. Start one with \
-                  `osb server`, then try `osb run host -- echo hello`."
+                  ~/.opensandbox/config.toml names, else the one of `osb up`, else \
+                  localhost:8080. Start one with `sudo osb up`, then try \
+                  `osb run host -- echo hello`."
 )]
 pub struct Cli {
     /// Options of every command.
@@ -51,7 +53,7 @@ pub struct Globals {
     /// API key [env: OPEN_SANDBOX_API_KEY].
     #[arg(long, global = true, value_name = "TEXT")]
     pub api_key: Option<String>,
-    /// Where the server is, such as localhost:8080 [env: OPEN_SANDBOX_DOMAIN].
+    /// Where the server is, such as localhost:8080 or unix:///PATH [env: OPEN_SANDBOX_DOMAIN].
     #[arg(long, global = true, value_name = "TEXT")]
     pub domain: Option<String>,
     /// How the server is spoken to.
@@ -193,6 +195,10 @@ pub enum Command {
     Skills(local::Skills),
     /// Measure how fast the server makes and reaches sandboxes.
     Bench(local::Bench),
+    /// Start a server of your own in the background, if none runs; needs root.
+    Up(up::Up),
+    /// End the server that `osb up` started; sandboxes live on.
+    Down(up::Down),
     /// Show the version of this program and of the server.
     Version,
     /// Print a shell's completions.

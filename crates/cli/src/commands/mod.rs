@@ -31,6 +31,7 @@ mod skills;
 mod snapshot;
 mod stats;
 mod template;
+mod up;
 mod url;
 mod vault;
 mod version;
@@ -88,6 +89,8 @@ pub(crate) async fn run(app: App, command: Command) -> Outcome {
         Command::Config(args) => config::run(app, args),
         Command::Skills(args) => skills::run(app, &args),
         Command::Bench(args) => bench::run(app, &args).await,
+        Command::Up(args) => up::up(app, &args).await,
+        Command::Down(args) => up::down(app, &args).await,
         Command::Version => version::run(app).await,
         Command::Completions(args) => completion::completions(&args),
         Command::Complete(args) => completion::complete(app, &args).await,

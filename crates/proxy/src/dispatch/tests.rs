@@ -329,6 +329,7 @@ async fn a_connection_that_waits_is_left_alone() {
     let origin = Client {
         address,
         is_tls: false,
+        user: None,
     };
     let serving = tokio::spawn(async move { dispatch.serve(stream, origin, permit, false).await });
     // Waits for a handler with the next request at hand, then for a request.

@@ -86,6 +86,40 @@ async fn a_handler_is_told_who_its_client_is() {
     assert!(read_all(&mut stream).await.ends_with(&own));
 }
 
+/// On the runtime of the listener, and on threads of its own.
+#[tokio::test]
+async fn a_unix_socket_is_served_and_tells_the_user() {
+    for threads in [0, 2] {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let tasks = Tasks::new("test");
+        let listener = UnixListener::bind(&path).unwrap();
+        let user = get(|peer: axum::Extension<Peer>| async move { format!("{:?}", peer.0.user) });
+        let api = RouterApi(app().route("/user", user));
+        let trusted = TrustedProxies(vec!["127.0.0.1".parse().unwrap()]);
+        let limits = Limits {
+            threads,
+            ..Limits::default()
+        };
+        serve(&tasks, listener, api, FakeSandboxes, trusted, limits).unwrap();
+        for (path_asked, told) in [
+            (
+                "/user",
+                format!("{:?}", Some(rustix::process::geteuid().as_raw())),
+            ),
+            ("/peer", "127.0.0.1".to_owned()),
+        ] {
+            let mut stream = UnixStream::connect(&path).await.unwrap();
+            let text = request(path_asked, "x-forwarded-for: 192.0.2.9\r\n");
+            stream.write_all(text.as_bytes()).await.unwrap();
+            let mut answer = String::new();
+            let read = stream.read_to_string(&mut answer);
+            tokio::time::timeout(DEADLINE, read).await.unwrap().unwrap();
+            assert!(answer.ends_with(&told), "{answer}");
+        }
+    }
+}
+
 #[tokio::test]
 async fn refuses_a_head_that_is_too_large() {
     let (_tasks, address) = start(Limits {

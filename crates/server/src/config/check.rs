@@ -3,7 +3,7 @@
 use api::quantity::{ParseQuantityError, Quantity};
 use daemon::config::Problems;
 
-use super::{Config, StoreKind, Tenants};
+use super::{Config, Server, StoreKind, Tenants};
 use crate::backends;
 
 /// Where tenants come from, if not from the API alone.
@@ -90,5 +90,29 @@ pub(super) fn log(log: &super::Log, problems: &mut Problems) {
     }
     if let Err(error) = log.format.parse::<daemon::telemetry::Format>() {
         problems.add(format!("log.format: {error}"));
+    }
+}
+
+/// The value of `server.host` that means no address.
+pub(super) const NO_HOST: &str = "none";
+
+/// Longest path of a unix socket: 108 bytes with the zero at the end (unix(7)), less what the name has
+/// more while the socket is made (`socket.rs`).
+const SOCKET_PATH_BYTES_MAX: usize = 95;
+
+/// Where else than at an address the server listens.
+pub(super) fn socket(server: &Server, problems: &mut Problems) {
+    let Some(path) = &server.socket else {
+        if server.host == NO_HOST {
+            problems.add("server.host is none, so server.socket must say where to listen");
+        }
+        return;
+    };
+    let length = path.as_os_str().len();
+    if !path.is_absolute() || length > SOCKET_PATH_BYTES_MAX {
+        problems.add(format!(
+            "server.socket must be a path from / of at most {SOCKET_PATH_BYTES_MAX} bytes, not {}",
+            path.display()
+        ));
     }
 }

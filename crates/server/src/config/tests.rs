@@ -21,7 +21,10 @@ const HASH: &str = "2c26b46b68ffc68ff99b453c1d30413413422d706483bfa0f98a5e886266
 #[test]
 fn the_defaults_listen_on_loopback_without_a_key() {
     let config = problems("", &[]).unwrap();
-    assert_eq!(config.server.address(), "127.0.0.1:8080".parse().unwrap());
+    assert_eq!(
+        config.server.address(),
+        Some("127.0.0.1:8080".parse().unwrap())
+    );
     assert_eq!(config.runtime.kind, RuntimeKind::Embedded);
 }
 

@@ -1,5 +1,7 @@
 //! Who may do what, and what is kept of it.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use serde_json::json;
 use server::config::Config;
@@ -363,4 +365,32 @@ async fn keys_and_rules_are_taken_over_while_the_server_runs() {
     assert!(server.running.reload(&Config::default()).is_err());
     server.get("/v1/sandboxes").await.expect(401);
     list("new").await.expect(200);
+}
+
+/// The kernel says who may open the socket; the API key is for everybody else.
+#[tokio::test]
+async fn whoever_may_open_the_socket_needs_no_key() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("api.sock");
+    let server = start_with(|config| {
+        config.server.api_key = Some("key".to_owned().into());
+        config.server.socket = Some(path.clone());
+    })
+    .await;
+    server.get("/v1/sandboxes").await.expect(401);
+    let ask = async |host: &str| {
+        let mut stream = tokio::net::UnixStream::connect(&path).await.unwrap();
+        let text = format!("GET /v1/sandboxes HTTP/1.1\r\n{host}connection: close\r\n\r\n");
+        stream.write_all(text.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        answer
+    };
+    let answer = ask("host: localhost\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+    // A page that reaches the socket through a port that somebody forwards is not its user.
+    let answer = ask("host: localhost\r\norigin: http://evil.example\r\n").await;
+    assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
+    server.running.stop(Duration::from_secs(5)).await;
 }

@@ -63,7 +63,7 @@ async fn odd_heads_are_read_or_refused_at_once() {
     let pass = stage.pass();
     let many = "A: b\r\n".repeat(101);
     let long = format!("A: {}\r\n", "b".repeat(70_000));
-    let address = stage.server.running.address;
+    let address = stage.server.address();
     for (status, text) in [
         (
             200,

@@ -482,7 +482,7 @@ async fn the_port_of_the_egress_api_leads_nowhere() {
         let own = told(&server, &id, 18080, "").await;
         assert_eq!(
             own.endpoint,
-            format!("{}/v1/sandboxes/{id}/proxy/18080", server.running.address)
+            format!("{}/v1/sandboxes/{id}/proxy/18080", server.address())
         );
         ask(&server, &id, 18080, "?expires=99999999999")
             .await

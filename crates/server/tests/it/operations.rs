@@ -408,7 +408,7 @@ async fn idle_connections_do_not_keep_others_out() {
     let server = start().await;
     let mut idle = Vec::new();
     for _ in 0..IDLE {
-        idle.push(TcpStream::connect(server.running.address).await.unwrap());
+        idle.push(TcpStream::connect(server.address()).await.unwrap());
     }
     server.get("/v1/sandboxes").await.expect(200);
     let mut byte = [0];

@@ -77,7 +77,7 @@ async fn headers_of_the_application_pass_and_keys_do_not() {
         (&json!("session=1"), &json!("Bearer app"))
     );
     assert_eq!(seen["x-forwarded-for"], "127.0.0.1");
-    assert_eq!(seen["x-forwarded-host"], server.running.address.to_string());
+    assert_eq!(seen["x-forwarded-host"], server.address().to_string());
     assert_eq!(seen["host"], "localhost:8000");
     assert!(seen.get("x-execd-access-token").is_none(), "{seen}");
     assert!(seen.get("opensandbox-access-renew").is_none(), "{seen}");

@@ -67,7 +67,7 @@ async fn echo(mut connections: mpsc::Receiver<std::os::unix::net::UnixStream>) {
 
 impl Stage {
     pub(crate) async fn client(&self) -> Raw<TcpStream> {
-        let stream = TcpStream::connect(self.server.running.address).await;
+        let stream = TcpStream::connect(self.server.address()).await;
         let stream = stream.unwrap();
         stream.set_nodelay(true).unwrap();
         Raw::new(stream)

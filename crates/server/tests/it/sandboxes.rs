@@ -424,7 +424,7 @@ async fn secure_access_has_its_header_in_endpoints_and_it_lets_in() {
 async fn endpoints_lead_through_the_proxy_with_the_token() {
     let server = start().await;
     let id = server.sandbox().await;
-    let host = server.running.address;
+    let host = server.address();
     for (path, endpoint) in [
         ("/v1", format!("{host}/v1/sandboxes/{id}/proxy/44772")),
         ("", format!("{host}/sandboxes/{id}/proxy/44772")),

@@ -111,8 +111,13 @@ pub(crate) async fn start_on(
 }
 
 impl Server {
+    /// The address it listens on.
+    pub(crate) fn address(&self) -> std::net::SocketAddr {
+        self.running.address.expect("tests listen on one")
+    }
+
     pub(crate) fn url(&self, path: &str) -> String {
-        format!("http://{}{path}", self.running.address)
+        format!("http://{}{path}", self.address())
     }
 
     pub(crate) async fn send(&self, request: Request<Body>) -> Response<Incoming> {
@@ -178,7 +183,7 @@ impl Server {
             .expect(200);
         let answer = answer.json();
         let endpoint = answer["endpoint"].as_str().unwrap();
-        let host = self.running.address.to_string();
+        let host = self.address().to_string();
         let path = endpoint
             .strip_prefix(&host)
             .expect("the host the client used")

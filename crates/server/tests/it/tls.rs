@@ -98,7 +98,7 @@ async fn start(files: &Files) -> Server {
 
 /// A sandbox, and what lets in to it.
 async fn sandbox(server: &Server, files: &Files) -> (String, String) {
-    let stream = connect(server.running.address, &files.certificate(), &[]).await;
+    let stream = connect(server.address(), &files.certificate(), &[]).await;
     let request = Request::post("/v1/sandboxes")
         .header("host", "localhost")
         .header("content-type", "application/json")
@@ -107,7 +107,7 @@ async fn sandbox(server: &Server, files: &Files) -> (String, String) {
     let made = call(stream.unwrap(), request).await.expect(202).json();
     let id = made["id"].as_str().unwrap().to_owned();
     server.backend.listen(&id.parse().unwrap(), 8000);
-    let stream = connect(server.running.address, &files.certificate(), &[]).await;
+    let stream = connect(server.address(), &files.certificate(), &[]).await;
     let request = Request::get(format!("/v1/sandboxes/{id}/endpoints/8000?link=true"))
         .header("host", "localhost")
         .body(Body::empty())
@@ -156,12 +156,7 @@ async fn the_api_and_the_gateway_speak_tls() {
     let (response, _) = client.send_request(request, true).unwrap();
     assert_eq!(response.await.unwrap().status(), 200);
     // The API's port has HTTP/1.1 alone.
-    let stream = connect(
-        server.running.address,
-        &files.certificate(),
-        &["h2", "http/1.1"],
-    )
-    .await;
+    let stream = connect(server.address(), &files.certificate(), &["h2", "http/1.1"]).await;
     assert_eq!(
         stream.unwrap().get_ref().1.alpn_protocol(),
         Some(&b"http/1.1"[..])
@@ -199,7 +194,7 @@ async fn a_tunnel_passes_both_ways_through_tls() {
 async fn a_client_without_tls_is_told_so() {
     let files = Files::new();
     let server = start(&files).await;
-    for address in [server.running.address, server.running.gateway.unwrap()] {
+    for address in [server.address(), server.running.gateway.unwrap()] {
         let mut stream = TcpStream::connect(address).await.unwrap();
         let request = b"GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n";
         stream.write_all(request).await.unwrap();

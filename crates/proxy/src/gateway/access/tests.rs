@@ -70,6 +70,7 @@ fn decide_with(
     let peer = Peer {
         ip: "192.0.2.1".parse().unwrap(),
         is_https: case.is_https,
+        user: None,
     };
     access.decide(request, &address, &sandbox, peer, || case.shows_key, NOW)
 }
