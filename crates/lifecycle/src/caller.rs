@@ -122,6 +122,11 @@ pub struct KeyUse {
 const EXPIRY_LOOK: Duration = Duration::from_secs(60);
 
 impl KeyUse {
+    /// Whether the key may not be used any more.
+    pub(crate) fn is_over(&self, now: Timestamp) -> bool {
+        self.revoked.is_cancelled() || self.expires_at.is_some_and(|at| at <= now)
+    }
+
     /// Returns when the key may not be used any more.
     pub async fn ended(&self) {
         loop {

@@ -200,6 +200,8 @@ impl Entry {
 
 impl Held {
     fn insert(&mut self, entry: &Arc<Entry>) {
+        // A server that had a key does not open while it runs. Tokens alone let nobody in.
+        self.is_closed |= entry.key.parent.is_none();
         self.by_hash.insert(entry.key.hash, Arc::clone(entry));
         self.by_id
             .insert(Arc::clone(&entry.key.id), Arc::clone(entry));
@@ -234,12 +236,15 @@ impl Held {
         });
     }
 
-    /// Whether a token's key is still there.
+    /// Whether a token's key is still there, and still may what the token may: a configuration can give another
+    /// role or tenant to a key.
     fn has_parent(&self, key: &ApiKey, now: Timestamp) -> bool {
         let Some(parent) = &key.parent else {
             return true;
         };
-        self.by_id.get(parent).is_some_and(|it| it.is_good(now))
+        self.by_id.get(parent).is_some_and(|it| {
+            it.is_good(now) && it.key.role == key.role && it.key.tenant == key.tenant
+        })
     }
 }
 
@@ -265,13 +270,14 @@ impl KeyIndex {
 
     /// Whether no key is asked for.
     pub fn is_open(&self) -> bool {
-        let held = self.read();
-        held.by_id.is_empty() && !held.is_closed
+        !self.read().is_closed
     }
 
-    /// Whether there is a key that was made by the service.
+    /// Whether there is a key that was made by the service; tokens are none.
     pub fn has_stored(&self) -> bool {
-        self.read().by_id.values().any(|entry| !entry.is_given)
+        let held = self.read();
+        let mut entries = held.by_id.values();
+        entries.any(|entry| !entry.is_given && entry.key.parent.is_none())
     }
 
     /// Who holds the key with this hash, if it is good now. Looked up by the hash, of whose bytes an attacker
@@ -346,7 +352,7 @@ impl KeyIndex {
                 held.insert(&Entry::new(key, true));
             }
         }
-        held.is_closed = is_closed;
+        held.is_closed |= is_closed;
     }
 }
 
@@ -398,6 +404,68 @@ impl KeyIndex {
         let mut held = self.write();
         for id in ids {
             held.remove(id);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn key(id: &str, role: Role, parent: Option<&str>) -> ApiKey {
+        let (_, hash) = new_api_key();
+        ApiKey {
+            id: id.into(),
+            name: id.into(),
+            tenant: Tenant::default(),
+            role,
+            scope: Arc::default(),
+            hash,
+            previous: None,
+            created_at: Timestamp::UNIX_EPOCH,
+            expires_at: None,
+            parent: parent.map(Arc::from),
+            last_used_at: None,
+        }
+    }
+
+    fn index(stored: Vec<ApiKey>) -> KeyIndex {
+        let mut held = Held::default();
+        for key in stored {
+            held.insert(&Entry::new(key, false));
+        }
+        KeyIndex {
+            held: RwLock::new(held),
+            journal: None,
+        }
+    }
+
+    #[test]
+    fn a_server_that_had_a_key_does_not_open_while_it_runs() {
+        let keys = index(Vec::new());
+        assert!(keys.is_open());
+        keys.write()
+            .insert(&Entry::new(key("a", Role::Viewer, None), false));
+        keys.write().remove("a");
+        assert!(!keys.is_open());
+        keys.set_given(Vec::new(), false);
+        assert!(!keys.is_open());
+    }
+
+    #[test]
+    fn tokens_of_keys_that_are_gone_are_no_keys() {
+        let keys = index(vec![key("t", Role::Admin, Some("gone"))]);
+        assert!(keys.is_open() && !keys.has_stored());
+    }
+
+    #[test]
+    fn a_token_ends_with_the_role_that_its_key_had() {
+        let now = Timestamp::UNIX_EPOCH;
+        for role in [Role::Admin, Role::Operator, Role::User, Role::Viewer] {
+            let token = key("t", Role::Admin, Some("a"));
+            let keys = index(vec![key("a", role, None), token.clone()]);
+            let is_good = keys.identify(&token.hash, now).is_some();
+            assert_eq!(is_good, role == Role::Admin, "{role:?}");
         }
     }
 }

@@ -173,9 +173,13 @@ impl Scope {
     }
 }
 
+/// A beginning without a `/` ends within the first part of a reference: `python*` is no registry whose name
+/// begins so.
 fn matches_image(pattern: &str, reference: &str) -> bool {
     match pattern.strip_suffix('*') {
-        Some(beginning) => reference.starts_with(beginning),
+        Some(beginning) => reference.strip_prefix(beginning).is_some_and(|rest| {
+            beginning.is_empty() || beginning.contains('/') || !rest.contains('/')
+        }),
         None => pattern == reference,
     }
 }
@@ -224,6 +228,12 @@ mod tests {
         ] {
             assert!(!scope.admits_image(other), "{other}");
         }
+        let scope = Scope {
+            images: vec!["python*".to_owned()],
+            ..Scope::default()
+        };
+        assert!(scope.admits_image("python:3.12") && scope.admits_image("python-slim"));
+        assert!(!scope.admits_image("python.evil.example/x:1"));
         assert!(Scope::default().admits_image("anything"));
     }
 }

@@ -130,6 +130,7 @@ impl Service {
         })?;
         let shared = self.shared();
         let _turn = shared.key_changes.lock().await;
+        self.refuse_ended()?;
         if shared.tenants.has(&name) {
             let message = format!("there is a tenant {name} already");
             return Err(Error::TenantConflict(message));
@@ -157,6 +158,7 @@ impl Service {
         self.plane.refuse_when_stopping()?;
         let shared = self.shared();
         let _turn = shared.key_changes.lock().await;
+        self.refuse_ended()?;
         let record = self.tenant(name)?;
         if record.is_given {
             let message = format!(

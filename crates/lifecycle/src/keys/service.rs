@@ -16,6 +16,7 @@ use super::{ApiKey, Entry, KeyHash, PreviousHash, new_api_key};
 use crate::admission;
 use crate::caller::{Caller, Tenant};
 use crate::error::Error;
+use crate::event::AuditEntry;
 use crate::rights::{Right, Role, Scope};
 use crate::service::Service;
 use crate::store::{Batch, Write};
@@ -37,6 +38,15 @@ const GRACE_MAX: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// Names appear in each line of the audit trail.
 const NAME_BYTES_MAX: usize = 64;
+
+/// Who acts without a key, in the audit trail.
+const RESERVED_NAMES: [&str; 5] = [
+    AuditEntry::SERVER,
+    "anonymous",
+    "server",
+    "visitor",
+    "egress-token",
+];
 
 /// A key that is to be made.
 #[derive(Debug, Clone)]
@@ -118,8 +128,10 @@ impl Service {
             parent: None,
             last_used_at: None,
         };
+        may_hand_out(&self.caller, &key)?;
         // One after the other, so that of two who want one name the second is refused.
         let _turn = shared.key_changes.lock().await;
+        self.refuse_ended()?;
         self.check_new(&key)?;
         let entry = self.keep_key(key, Vec::new()).await?;
         Ok((entry.summary(), secret))
@@ -216,6 +228,7 @@ impl Service {
         self.plane.refuse_when_stopping()?;
         let shared = self.shared();
         let _turn = shared.key_changes.lock().await;
+        self.refuse_ended()?;
         let entry = self.own_key(id)?;
         self.refuse_last_admin(&entry)?;
         let tokens = shared.api_keys.tokens_of(id);
@@ -226,9 +239,27 @@ impl Service {
         Ok(())
     }
 
-    /// Without an administrator nobody could make keys, and without a key everybody could do everything.
+    /// A key may have ended while the body of its request was still coming.
+    pub(crate) fn refuse_ended(&self) -> Result<(), Error> {
+        let now = self.shared().clock.now();
+        match &self.caller.key {
+            Some(key) if key.is_over(now) => Err(Error::Forbidden(
+                "the API key of this request has ended; use another".to_owned(),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Without an administrator nobody could make keys, and after a restart without any key everybody could do
+    /// everything.
     fn refuse_last_admin(&self, entry: &Entry) -> Result<(), Error> {
         let held = self.shared().api_keys.read();
+        let is_else = |it: &Entry| it.key.parent.is_none() && it.key.id != entry.key.id;
+        if entry.key.parent.is_none() && !held.by_id.values().any(|it| is_else(it)) {
+            return Err(Error::ApiKeyConflict(
+                "this is the last key of this server; make another first".to_owned(),
+            ));
+        }
         let is_other = |it: &&Arc<Entry>| it.is_unlimited_admin() && it.key.id != entry.key.id;
         if !entry.is_unlimited_admin() || held.by_id.values().any(|it| is_other(&it)) {
             return Ok(());
@@ -253,7 +284,9 @@ impl Service {
         }
         let shared = self.shared();
         let _turn = shared.key_changes.lock().await;
+        self.refuse_ended()?;
         let old = self.own_key(id)?;
+        may_hand_out(&self.caller, &old.key)?;
         if old.key.parent.is_some() {
             let message = "a token is not rotated; make another from its key".to_owned();
             return Err(Error::ApiKeyConflict(message));
@@ -318,6 +351,7 @@ impl Service {
             last_used_at: None,
         };
         let _turn = shared.key_changes.lock().await;
+        self.refuse_ended()?;
         let expired = self.drop_expired_tokens(&parent.id, now)?;
         let entry = self.keep_key(key, expired).await?;
         Ok((entry.summary(), secret))
@@ -379,7 +413,35 @@ fn looks_after(caller: &Caller, tenant: &Tenant) -> bool {
     caller.tenant.is_built_in() || caller.tenant == *tenant
 }
 
+/// Whether a caller may hand out this key: it does no more than theirs, and is good no longer.
+fn may_hand_out(caller: &Caller, key: &ApiKey) -> Result<(), Error> {
+    let gives = |right: Right| key.role.has(right) && key.scope.leaves(right);
+    let rights = Right::ALL
+        .into_iter()
+        .all(|right| !gives(right) || caller.has(right));
+    let (own, its) = (&caller.scope.images, &key.scope.images);
+    let images = own.is_empty() || (!its.is_empty() && its.iter().all(|it| own.contains(it)));
+    let is_shorter = |end: Timestamp| key.expires_at.is_some_and(|at| at <= end);
+    let lasts = caller
+        .key
+        .as_ref()
+        .is_none_or(|own| !own.is_token && own.expires_at.is_none_or(is_shorter));
+    if rights && images && lasts {
+        return Ok(());
+    }
+    Err(Error::Forbidden(
+        "a key makes and rotates no key that may do more than itself, or is good for longer; a token none at all"
+            .to_owned(),
+    ))
+}
+
 fn check_name(name: &str) -> Result<(), Error> {
+    if RESERVED_NAMES.contains(&name) {
+        return Err(invalid(
+            "name",
+            "stands in the audit trail for who has no key",
+        ));
+    }
     let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.@".contains(&b);
     if name.is_empty() || name.len() > NAME_BYTES_MAX || !name.bytes().all(is_plain) {
         let message = format!("must have 1 to {NAME_BYTES_MAX} of a-z, A-Z, 0-9 and -_.@");

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use daemon::config::{Problems, TomlValue};
+use lifecycle::event::AuditEntry;
 use serde::Deserialize;
 
 /// Where sandboxes are made.
@@ -61,7 +62,11 @@ const NAME_BYTES_MAX: usize = 64;
 
 impl ApiKeys {
     pub(super) fn check(&self, problems: &mut Problems) {
-        let mut seen = BTreeSet::from([DEFAULT_KEY_NAME, crate::access::ANONYMOUS]);
+        let mut seen = BTreeSet::from([
+            DEFAULT_KEY_NAME,
+            crate::access::ANONYMOUS,
+            AuditEntry::SERVER,
+        ]);
         for key in &self.0 {
             let name = key.name.as_str();
             let is_plain = |b: u8| b.is_ascii_alphanumeric() || b"-_.@".contains(&b);

@@ -7,7 +7,9 @@ use lifecycle::fake;
 use serde_json::{Value, json};
 use server::config::Config;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
+use crate::raw::Raw;
 use crate::support::{Answer, DEADLINE, Server, request_for, start, start_on, start_with};
 
 const ROOT: &str = "root-key";
@@ -390,6 +392,61 @@ async fn a_key_makes_no_key_and_no_token_that_may_do_more() {
     call(&server, ROOT, "POST", "/v1/keys", unknown)
         .await
         .expect(422);
+}
+
+#[tokio::test]
+async fn a_narrow_or_short_key_makes_and_takes_no_wider_one() {
+    let server = keyed().await;
+    let soon = "2100-01-01T00:00:00Z";
+    let narrow = [
+        json!({"name": "keys", "role": "admin", "actions": ["keys", "read"]}),
+        json!({"name": "images", "role": "admin", "images": ["python*"]}),
+        json!({"name": "short", "role": "admin", "expiresAt": soon}),
+    ];
+    let (_, other) = key(&server, json!({"name": "other", "role": "admin"})).await;
+    let rotate = format!("/v1/keys/{other}/rotate");
+    let wide = json!({"name": "wide", "role": "admin"});
+    for body in narrow {
+        let (narrow, _) = key(&server, body).await;
+        let made = call(&server, &narrow, "POST", "/v1/keys", wide.clone()).await;
+        made.refused(403, "FORBIDDEN");
+        let taken = call(&server, &narrow, "POST", &rotate, json!({})).await;
+        taken.refused(403, "FORBIDDEN");
+    }
+    let token = call(&server, ROOT, "POST", "/v1/tokens", json!({})).await;
+    let token = token.expect(201).json()["value"]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let made = call(&server, &token, "POST", "/v1/keys", wide).await;
+    made.refused(403, "FORBIDDEN");
+    for name in ["system", "anonymous", "egress-token"] {
+        let body = json!({"name": name, "role": "viewer"});
+        let refused = call(&server, ROOT, "POST", "/v1/keys", body).await;
+        refused.expect(400);
+    }
+}
+
+#[tokio::test]
+async fn a_key_that_ends_while_its_request_is_coming_makes_no_other() {
+    let server = keyed().await;
+    let (value, id) = key(&server, json!({"name": "thief", "role": "admin"})).await;
+    let body = json!({"name": "kept", "role": "admin"}).to_string();
+    let mut client = Raw::new(TcpStream::connect(server.address()).await.unwrap());
+    let head = format!(
+        "POST /v1/keys HTTP/1.1\r\nhost: localhost\r\nopen-sandbox-api-key: {value}\r\n\
+         content-type: application/json\r\ncontent-length: {}\r\nexpect: 100-continue\r\n\r\n",
+        body.len()
+    );
+    client.say(head).await;
+    // The key was good: its body is asked for (RFC 9110 10.1.1).
+    assert_eq!(client.head().await.status(), 100);
+    let path = format!("/v1/keys/{id}");
+    call(&server, ROOT, "DELETE", &path, Value::Null)
+        .await
+        .expect(204);
+    client.say(body).await;
+    client.message().await.expect(403);
 }
 
 #[tokio::test]
