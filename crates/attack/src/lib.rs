@@ -1,6 +1,6 @@
 //! `osb doctor --attack`: hostile programs in real sandboxes on this machine, and whether anything stops them.
 //!
-//! The cases are in [`cases`](crate::cases), one table for the command and for the test of the same name. Each
+//! The cases are in `cases/`, one table for the command and for the test of the same name. Each
 //! runs one attack of `hostile/` as the entrypoint of a fresh sandbox of the embedded backend and asks how it
 //! ended; some also look from outside. An attack must fail in the way its protection makes it fail: one that
 //! fails otherwise shows nothing. The backend has a directory, ids, control groups and a network of its own, so

@@ -93,6 +93,7 @@ async fn carry(stream: &TcpStream, sandbox: &Arc<Sandbox>, shared: &Shared) -> R
         },
         address: target.ip(),
         port: target.port(),
+        is_unread: way == Way::Plain,
     };
     if way == Way::Named {
         return by_name(stream, sandbox, claim, shared).await;

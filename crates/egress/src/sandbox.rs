@@ -62,6 +62,8 @@ pub(crate) struct Claim {
     /// The address that the sandbox connected to.
     pub(crate) address: IpAddr,
     pub(crate) port: u16,
+    /// What is said on it is not read, so that nobody knows whether it is to a name that is denied.
+    pub(crate) is_unread: bool,
 }
 
 impl Claim {
@@ -70,7 +72,10 @@ impl Claim {
         match (judge.address(self.address, port), &self.name) {
             (Some(verdict), _) => verdict.is_allowed(),
             (None, Some(name)) => judge.name(name, port).is_allowed(),
-            (None, None) => judge.default_action() == PolicyAction::Allow,
+            (None, None) => {
+                judge.default_action() == PolicyAction::Allow
+                    && !(self.is_unread && judge.has_denied_names())
+            }
         }
     }
 }
@@ -271,6 +276,7 @@ mod tests {
             name: name.map(str::to_owned),
             address: "192.0.2.1".parse().unwrap(),
             port: 443,
+            is_unread: false,
         }
     }
 
@@ -296,6 +302,26 @@ mod tests {
         assert!(b.cut.is_cancelled());
         drop((a, b));
         assert!(sandbox.flows().open.is_empty());
+    }
+
+    #[test]
+    fn a_change_that_denies_a_name_ends_what_was_never_read() {
+        let open = Judge::new(&Always::default(), &EgressPolicy::ALLOW_ALL);
+        let mut denying = EgressPolicy::ALLOW_ALL;
+        denying.rules.push(EgressRule {
+            action: PolicyAction::Deny,
+            target: "b.example".parse().unwrap(),
+            ports: Vec::new(),
+            protocol: None,
+        });
+        let sandbox = Arc::new(Sandbox::new("s".to_owned(), OWN, open));
+        let unread = Claim {
+            is_unread: true,
+            ..claim(None)
+        };
+        let flow = sandbox.begin(&unread).unwrap();
+        sandbox.replace(Judge::new(&Always::default(), &denying));
+        assert!(flow.cut.is_cancelled());
     }
 
     #[test]

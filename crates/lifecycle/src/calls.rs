@@ -281,7 +281,9 @@ impl Call {
         let current = self.backend().network_policy(&self.id).await?;
         let policy = change.apply(&current)?;
         let is_changed = policy != current;
-        if is_changed {
+        // Also where nothing seems to change: an earlier change, whose client was told that it failed, may be on
+        // its way.
+        if is_changed || self.backend().capabilities().network_rules {
             self.backend().set_network_policy(&self.id, &policy).await?;
         }
         Ok(PolicyOutcome { policy, is_changed })

@@ -38,6 +38,10 @@ use crate::{Api, Error, Sandboxes};
 /// least 100.
 const STREAMS_MAX: u32 = 128;
 
+/// Requests of one connection that are served at a time, also where their streams are gone: the library counts a
+/// stream no more once it was reset, and what serves it may still be connecting to its service (CVE-2023-44487).
+const SERVED_MAX: usize = 2 * STREAMS_MAX as usize;
+
 /// Bytes of one stream, and of all streams of a connection, that a client may send before they were read: enough for
 /// 100 MB/s over a way of 10 ms.
 const STREAM_WINDOW: u32 = 1024 * 1024;
@@ -60,6 +64,26 @@ enum Event {
     Closed,
 }
 
+async fn next_event(
+    streams: &mut FuturesUnordered<impl Future<Output = ()>>,
+    connection: &mut h2::server::Connection<impl AsyncRead + AsyncWrite + Unpin, Bytes>,
+) -> Event {
+    let next = std::future::poll_fn(|context| {
+        if let Poll::Ready(Some(())) = streams.poll_next_unpin(context) {
+            // The connection has to send what the stream left, too.
+            context.waker().wake_by_ref();
+            return Poll::Ready(Event::Done);
+        }
+        connection
+            .poll_accept(context)
+            .map(|accepted| match accepted {
+                Some(Ok(accepted)) => Event::Accepted(accepted),
+                Some(Err(_)) | None => Event::Closed,
+            })
+    });
+    next.await
+}
+
 impl<A: Api, S: Sandboxes> Dispatch<A, S> {
     /// Serves a connection on which HTTP/2 is spoken, to its end.
     pub(crate) async fn serve_http2(
@@ -80,32 +104,24 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
         let services = Services::default();
         let mut streams = FuturesUnordered::new();
         let mut idle = IdleTimer::new(self.limits.idle);
-        let mut is_ending = false;
+        let (mut is_ending, mut has_stopped) = (false, false);
         loop {
             let is_idle = streams.is_empty();
-            let next = std::future::poll_fn(|context| {
-                if let Poll::Ready(Some(())) = streams.poll_next_unpin(context) {
-                    // The connection has to send what the stream left, too.
-                    context.waker().wake_by_ref();
-                    return Poll::Ready(Event::Done);
-                }
-                connection
-                    .poll_accept(context)
-                    .map(|accepted| match accepted {
-                        Some(Ok(accepted)) => Event::Accepted(accepted),
-                        Some(Err(_)) | None => Event::Closed,
-                    })
-            });
             let event = tokio::select! {
                 biased;
-                event = next => event,
-                () = stopped.as_mut(), if !is_ending => {
+                event = next_event(&mut streams, &mut connection) => event,
+                // Also where a goodbye was said: until a client has heard it, it may send requests.
+                () = stopped.as_mut(), if !has_stopped => {
+                    has_stopped = true;
                     // Whoever has to give way may be one who does not read the responses.
                     if permit.is_evicted() {
                         return;
                     }
-                    is_ending = true;
-                    connection.graceful_shutdown();
+                    if !is_ending {
+                        is_ending = true;
+                        idle.restart();
+                        connection.graceful_shutdown();
+                    }
                     continue;
                 }
                 () = idle.expired(), if is_idle => {
@@ -120,6 +136,9 @@ impl<A: Api, S: Sandboxes> Dispatch<A, S> {
                 }
             };
             match event {
+                Event::Accepted((_, mut respond)) if streams.len() >= SERVED_MAX => {
+                    respond.send_reset(h2::Reason::REFUSED_STREAM);
+                }
                 Event::Accepted((request, respond)) => {
                     streams.push(self.serve_stream(request, respond, client, &permit, &services));
                 }

@@ -10,7 +10,9 @@
 
 use std::borrow::Cow;
 
-use api::endpoint::{INGRESS_TO_HEADER, INGRESS_TO_HEADER_OLD, SECURE_ACCESS_HEADER};
+use api::endpoint::{
+    EGRESS_AUTH_HEADER, INGRESS_TO_HEADER, INGRESS_TO_HEADER_OLD, SECURE_ACCESS_HEADER,
+};
 use api::exec::ACCESS_TOKEN_HEADER;
 use api::sandbox::{ACCESS_RENEW_HEADER, API_KEY_HEADER};
 
@@ -22,12 +24,13 @@ use crate::{Peer, Route, browser_link, secrets};
 const FORWARDED_PREFIX: &str = "x-forwarded-";
 
 /// Headers of a request that are meant for the proxy, or that only a proxy may set.
-const NOT_FORWARDED: [&str; 10] = [
+const NOT_FORWARDED: [&str; 11] = [
     "host",
     ACCESS_TOKEN_HEADER,
     SECURE_ACCESS_HEADER,
     ACCESS_RENEW_HEADER,
     API_KEY_HEADER,
+    EGRESS_AUTH_HEADER,
     INGRESS_TO_HEADER,
     INGRESS_TO_HEADER_OLD,
     "forwarded",

@@ -204,8 +204,10 @@ impl Sandboxes for Ingress {
     }
 
     fn is_secret(&self, destination: &Destination, value: &[u8]) -> bool {
-        let token = destination.sandbox.access_token.expose_secret();
-        daemon::secret::equal(value, token) || self.keys.knows(value)
+        let sandbox = &destination.sandbox;
+        let mut tokens = [&sandbox.access_token, &sandbox.egress_token].into_iter();
+        tokens.any(|token| daemon::secret::equal(value, token.expose_secret()))
+            || self.keys.knows(value)
     }
 
     async fn ready(&self, destination: &Destination) -> Result<(), Error> {

@@ -151,6 +151,10 @@ impl Keeper {
                     let Some(call) = call else { return };
                     let outcome = self.carry_out(&mut current, call.change).await;
                     let _ = call.done.send(outcome);
+                    if current.is_none() {
+                        // It may have done what it did not answer: it is told what holds.
+                        current = self.reconnect().await;
+                    }
                 }
                 () = closed => {
                     tracing::warn!("the egress gate died; starting another");

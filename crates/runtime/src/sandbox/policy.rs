@@ -46,10 +46,11 @@ pub(crate) async fn set(
     let Some(alive) = sandbox.live() else {
         return Err(Error::NotFound(id.clone()));
     };
-    if of(&sandbox) == *policy {
+    let earlier = sandbox.policy();
+    // A gate that knows of the sandbox is told again: it may have done what it could not answer.
+    if earlier.is_none() && of(&sandbox) == *policy {
         return Ok(());
     }
-    let earlier = sandbox.policy();
     write(&sandbox, Some(policy))?;
     let address = shared.pool.address_of(sandbox.record.slot);
     if let Err(error) = gate.set(address, id, policy).await {
@@ -103,7 +104,19 @@ pub(crate) async fn lead_again(shared: &Arc<Shared>) {
             }
             Err(error) => {
                 tracing::error!(sandbox_id = %sandbox.id(), error = %error_chain(&error), "a sandbox with a network policy reaches nothing");
+                close(shared, &sandbox, &alive).await;
             }
+        }
+    }
+}
+
+/// Sees to it that a sandbox which could not be led to the gate reaches nothing, also where its network still leads
+/// outside; ends it where that fails, too.
+async fn close(shared: &Arc<Shared>, sandbox: &Sandbox, alive: &Arc<Alive>) {
+    if let Err(error) = lead(shared, sandbox, alive, Network::None).await {
+        tracing::error!(sandbox_id = %sandbox.id(), error = %error_chain(&error), "a sandbox whose network could not be closed is ended");
+        if let Err(error) = sandbox.kill() {
+            tracing::error!(sandbox_id = %sandbox.id(), error = %error_chain(&error), "it could not be ended");
         }
     }
 }
