@@ -8,7 +8,7 @@ import subprocess
 import threading
 
 import pytest
-from conftest import API_KEY, BACKEND, START_SECONDS_MAX, free_port, newer_than_0_1, serving
+from conftest import API_KEY, BACKEND, IMAGE, START_SECONDS_MAX, free_port, newer_than_0_1, serving
 
 pytestmark = pytest.mark.skipif("not newer_than_0_1()", reason="no client has a part in it: it runs once")
 
@@ -85,7 +85,7 @@ def call(address, method, path, body=None, **headers):
 
 def create(address, **headers):
     wanted = {
-        "image": {"uri": "host"}, "timeout": 60, "resourceLimits": {"cpu": "1", "memory": "128Mi"},
+        "image": {"uri": IMAGE}, "timeout": 60, "resourceLimits": {"cpu": "1", "memory": "128Mi"},
         "entrypoint": ["sleep", "600"],
     }
     return call(address, "POST", "/v1/sandboxes", wanted, **headers)["id"]
