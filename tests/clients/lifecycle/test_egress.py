@@ -99,8 +99,6 @@ def test_the_published_command_line(server, tmp_path):
         osb("egress", "patch", made, "--rule", "allow=b.example", "--rule", "deny=a.example")
         shown = json.loads(osb("egress", "get", made, "-o", "json"))
         assert [rule["target"] for rule in shown["egress"]] == ["b.example", "a.example"]
-        osb("egress", "delete", made, "--target", "a.example")
-        shown = json.loads(osb("egress", "get", made, "-o", "json"))
-        assert [(rule["action"], rule["target"]) for rule in shown["egress"]] == [("allow", "b.example")]
+        assert [rule["action"] for rule in shown["egress"]] == ["allow", "deny"]
     finally:
         osb("sandbox", "kill", made)

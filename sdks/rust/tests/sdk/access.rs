@@ -66,7 +66,7 @@ pub(crate) async fn keys_and_tokens_come_and_go(server: Arc<Server>) {
     user.list(&SandboxFilter::default()).await.unwrap();
     root.keys().revoke(&made.key.id).await.unwrap();
     assert!(user.list(&SandboxFilter::default()).await.is_err());
-    sandbox.kill().await.unwrap();
+    root.kill(sandbox.id()).await.unwrap();
     other.kill().await.unwrap();
 }
 

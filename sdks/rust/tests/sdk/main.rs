@@ -11,6 +11,7 @@
 mod access;
 mod code;
 mod commands;
+mod config;
 mod coverage;
 mod examples;
 mod files;
@@ -59,6 +60,7 @@ const CASES: &[Case] = cases![
     inventory::volumes_come_and_go,
     access::keys_and_tokens_come_and_go,
     access::tenants_come_and_go,
+    config::servers_are_named_by_sockets_and_fingerprints,
     inventory::a_log_is_followed,
     lifecycle::a_create_that_cannot_work_leaves_nothing,
     commands::output_codes_and_signals,
