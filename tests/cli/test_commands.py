@@ -143,7 +143,8 @@ def test_logs_of_a_sandbox_are_followed(osb):
         # One goes away; the other sees the end.
         follow[0].send_signal(signal.SIGINT)
         assert follow[0].wait(DEADLINE_SECONDS) == 130
-        osb("exec", id, "--", "touch", "/tmp/end")
+        # The sandbox may be gone before this is answered.
+        osb("exec", id, "--", "touch", "/tmp/end", code=None)
         assert follow[1].wait(DEADLINE_SECONDS) == 0 and follow[1].stdout.read() == ""
     finally:
         osb("rm", id)
@@ -316,7 +317,7 @@ def test_versions_are_said(osb):
     said = osb.json("version")
     assert said["client"] and said["server"]
     done = osb("version", code=1, env={"OPEN_SANDBOX_DOMAIN": "127.0.0.1:1"})
-    assert said["client"] in done.stdout and "osb server" in done.stderr
+    assert said["client"] in done.stdout and "osb up" in done.stderr
 
 
 def test_sizes_are_numbers_for_programs(osb, shared):

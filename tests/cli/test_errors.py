@@ -25,12 +25,12 @@ def test_a_group_alone_shows_its_help(osb):
 
 def test_a_server_that_is_not_there(osb):
     done = osb("ls", code=1, env={"OPEN_SANDBOX_DOMAIN": "127.0.0.1:1"})
-    assert "127.0.0.1:1" in done.stderr and "osb server" in done.stderr
+    assert "127.0.0.1:1" in done.stderr and "osb up" in done.stderr
     assert done.stdout == ""
     why = [line for line in done.stderr.splitlines() if "why:" in line]
     assert len(why) == 1 and "refused" in why[0], done.stderr
     said = json.loads(osb("ls", "-o", "json", code=1, env={"OPEN_SANDBOX_DOMAIN": "127.0.0.1:1"}).stderr)
-    assert said["status"] == "error" and "osb server" in said["next"]
+    assert said["status"] == "error" and "osb up" in said["next"]
     osb("run", "host", "--", "true", code=125, env={"OPEN_SANDBOX_DOMAIN": "127.0.0.1:1"})
 
 

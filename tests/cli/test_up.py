@@ -222,9 +222,9 @@ def test_ctrl_c_while_it_starts_leaves_nothing(place):
     with place.osb.at_terminal("up", "--server-config", place.settings) as terminal:
         terminal.type(b"\x03")
         code = terminal.end()
-    # It may have been ready before the key was read.
-    assert code in (0, 130)
-    if code == 130:
+    # It may have been ready before the key was read, or the key came before it had begun.
+    assert code in (0, 130, -signal.SIGINT)
+    if code != 0:
         assert not place.socket.exists()
         assert "No server" in place.osb("down").stdout
 
