@@ -68,7 +68,11 @@ def ended(process, act):
 
 def listening_ports(process):
     """Of TCP: what /proc/net/tcp says of the sockets that the process has open (proc(5))."""
-    own = {os.readlink(entry.path) for entry in os.scandir(f"/proc/{process}/fd")}
+    own = set()
+    for entry in os.scandir(f"/proc/{process}/fd"):
+        # It opens and closes others meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            own.add(os.readlink(entry.path))
     lines = [line.split() for name in ("tcp", "tcp6") for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]]
     listen = "0A"
     return [line[1] for line in lines if line[3] == listen and f"socket:[{line[9]}]" in own]
