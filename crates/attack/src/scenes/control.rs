@@ -28,6 +28,8 @@ pub(crate) async fn neighbour_execd(world: &World) -> Verdict {
     let namespace = world.namespace_of(&victim);
     let address = address_in(world, &namespace);
     let port = api::exec::PORT;
+    // A sandbox is there before its execd has begun; one that answers listens at its port, too.
+    get(world, &victim, "/ping").await;
     let listens = world.inside(namespace.as_fd(), || {
         std::net::TcpStream::connect((address, port)).is_ok()
     });

@@ -1,6 +1,6 @@
 //! Traces: which step of a request took how long, sent to an OpenTelemetry collector as OTLP over HTTP.
 //!
-//! A step is a span of `tracing` with the target [`telemetry::TRACE_TARGET`]; where nobody exports them, no such span
+//! A step is a span of `tracing` with the target `telemetry::TRACE_TARGET`; where nobody exports them, no such span
 //! is made. A span's time ends when it was left for the last time, however long somebody holds it. Spans wait in a
 //! bounded queue and are dropped when it is full, and a batch that the collector does not take is dropped, too:
 //! tracing never holds up what is traced.
